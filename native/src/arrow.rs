@@ -10,6 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyCapsule, PyDict, PyFloat, PyInt, PyList, PyString};
 
+use crate::schema::is_promotion;
 use crate::wire::{Cursor, Refused, Result};
 
 const MOST_LEVELS: usize = 150;
@@ -606,7 +607,7 @@ impl Plan {
             Plan::String => _ = text(cursor)?,
             Plan::Enum(symbols) => _ = cursor.index(symbols.len())?,
             Plan::Array(item) => loop {
-                let count = cursor.block()?;
+                let count = cursor.block_to_skip()?;
                 if count == 0 {
                     break;
                 }
@@ -615,7 +616,7 @@ impl Plan {
                 }
             },
             Plan::Map(value) => loop {
-                let count = cursor.block()?;
+                let count = cursor.block_to_skip()?;
                 if count == 0 {
                     break;
                 }
@@ -919,17 +920,6 @@ impl<'py> Compiler<'py> {
             _ => return refused("a type is not supported"),
         })
     }
-}
-
-fn is_promotion(which: &str, other: &str) -> bool {
-    matches!(
-        (which, other),
-        ("int", "long" | "float" | "double")
-            | ("long", "float" | "double")
-            | ("float", "double")
-            | ("string", "bytes")
-            | ("bytes", "string")
-    )
 }
 
 fn place(fields: &[(String, Type)], name: &str) -> PyResult<usize> {

@@ -21,16 +21,20 @@ pub struct Decoder {
 impl Decoder {
     /// Compile a schema.
     ///
-    /// Args: the schema in fastavro's parsed form; fastavro's functions for logical types; the function called with
+    /// Args: the writer's schema in fastavro's parsed form, and the reader's or None; fastavro's functions for logical types; the function called with
     /// the arguments of `decode` if the bytes are not taken; and the length in bytes from which all are left to it.
     #[new]
     fn new(
-        schema: &Bound<'_, PyAny>,
+        writer: &Bound<'_, PyAny>,
+        reader: Option<&Bound<'_, PyAny>>,
         logical: Py<PyDict>,
         otherwise: Py<PyAny>,
         longest: Option<usize>,
     ) -> PyResult<Self> {
-        let schema = Schema::compile(schema, false)?;
+        let schema = match reader {
+            Some(reader) => Schema::resolve(writer, reader)?,
+            None => Schema::compile(writer, false)?,
+        };
         Ok(Self { schema, logical, otherwise, longest: longest.unwrap_or(usize::MAX) })
     }
 
@@ -120,12 +124,19 @@ impl<'py> Decoding<'_, 'py> {
             Kind::Int | Kind::Long => owned(py, unsafe { ffi::PyLong_FromLongLong(self.cursor.long()?) }),
             Kind::Float => owned(py, unsafe { ffi::PyFloat_FromDouble(f64::from(self.cursor.float()?)) }),
             Kind::Double => owned(py, unsafe { ffi::PyFloat_FromDouble(self.cursor.double()?) }),
+            Kind::LongAsDouble => owned(py, unsafe { ffi::PyFloat_FromDouble(self.cursor.long()? as f64) }),
             Kind::Bytes => bytes(py, self.cursor.bytes()?),
+            Kind::StringAsBytes => {
+                let text = self.cursor.bytes()?;
+                std::str::from_utf8(text).map_err(|_| Refused)?;
+                bytes(py, text)
+            }
+            Kind::Unresolved => Err(Refused),
             Kind::Fixed(size) => bytes(py, self.cursor.take(*size)?),
             Kind::String => self.string(),
             Kind::Enum(symbols) => {
                 let index = self.cursor.index(symbols.symbols.len())?;
-                Ok(symbols.symbols[index].bind(py).clone())
+                Ok(symbols.symbols[index].as_ref().ok_or(Refused)?.bind(py).clone())
             }
             Kind::Union(branches) => {
                 let branch = branches[self.cursor.index(branches.len())?];
@@ -134,8 +145,13 @@ impl<'py> Decoding<'_, 'py> {
             Kind::Record(record) => {
                 let dict = owned(py, unsafe { ffi::PyDict_Copy(record.template.as_ptr()) })?;
                 for field in &record.fields {
-                    let value = self.value(field.kind)?;
-                    set(&dict, field.name.as_ptr(), &value)?;
+                    match &field.name {
+                        Some(name) => {
+                            let value = self.value(field.kind)?;
+                            set(&dict, name.as_ptr(), &value)?;
+                        }
+                        None => self.skip(field.kind)?,
+                    }
                 }
                 Ok(dict)
             }
@@ -169,6 +185,50 @@ impl<'py> Decoding<'_, 'py> {
                 }
             }
         }
+    }
+
+    fn skip(&mut self, id: Id) -> Result<()> {
+        let schema = self.schema;
+        match &schema.get(id).kind {
+            Kind::Null => {}
+            Kind::Boolean => _ = self.cursor.boolean()?,
+            Kind::Int | Kind::Long | Kind::LongAsDouble => _ = self.cursor.long()?,
+            Kind::Float => _ = self.cursor.take(4)?,
+            Kind::Double => _ = self.cursor.take(8)?,
+            Kind::Bytes | Kind::StringAsBytes | Kind::String => _ = self.cursor.bytes()?,
+            Kind::Fixed(size) => _ = self.cursor.take(*size)?,
+            Kind::Enum(symbols) => _ = self.cursor.index(symbols.symbols.len())?,
+            Kind::Union(branches) => {
+                let branch = branches[self.cursor.index(branches.len())?];
+                self.skip(branch)?;
+            }
+            Kind::Record(record) => {
+                for field in &record.fields {
+                    self.skip(field.kind)?;
+                }
+            }
+            Kind::Array(items) => loop {
+                let count = self.cursor.block_to_skip()?;
+                if count == 0 {
+                    break;
+                }
+                for _ in 0..count {
+                    self.skip(*items)?;
+                }
+            },
+            Kind::Map(values) => loop {
+                let count = self.cursor.block_to_skip()?;
+                if count == 0 {
+                    break;
+                }
+                for _ in 0..count {
+                    self.cursor.bytes()?;
+                    self.skip(*values)?;
+                }
+            },
+            Kind::Unresolved => return Err(Refused),
+        }
+        Ok(())
     }
 
     #[inline]

@@ -175,6 +175,7 @@ impl<'py> Encoding<'_, 'py> {
                 self.value(branches[branch], value)?;
             }
             Kind::Record(record) => self.record(record, value)?,
+            Kind::LongAsDouble | Kind::StringAsBytes | Kind::Unresolved => return Err(Refused), // read only
         }
         Ok(())
     }
@@ -269,9 +270,10 @@ impl<'py> Encoding<'_, 'py> {
         let dict = value.cast_exact::<PyDict>().map_err(|_| Refused)?;
         let mut found = 0;
         for field in &record.fields {
+            let name = field.name.as_ref().ok_or(Refused)?;
             // SAFETY: a dictionary and a string; the result is borrowed, and owned at once.
             let item = unsafe {
-                let item = ffi::PyDict_GetItemWithError(dict.as_ptr(), field.name.as_ptr());
+                let item = ffi::PyDict_GetItemWithError(dict.as_ptr(), name.as_ptr());
                 Bound::from_borrowed_ptr_or_opt(self.py, item)
             };
             match item {
@@ -326,7 +328,7 @@ impl<'py> Encoding<'_, 'py> {
                 Kind::Bytes | Kind::Fixed(_) => value.is_exact_instance_of::<PyBytes>(),
                 Kind::Array(_) => value.is_exact_instance_of::<PyList>(),
                 Kind::Map(_) | Kind::Record(_) => value.is_exact_instance_of::<PyDict>(),
-                Kind::Union(_) => false,
+                _ => false, // not in a union, or read only
             };
             if matches {
                 return Ok(index);

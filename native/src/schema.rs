@@ -34,7 +34,11 @@ pub enum Kind {
     Long,
     Float,
     Double,
+    /// An `int` or `long`, read as a double.
+    LongAsDouble,
     Bytes,
+    /// Read as bytes.
+    StringAsBytes,
     String,
     Fixed(usize),
     Enum(Enum),
@@ -42,21 +46,25 @@ pub enum Kind {
     Map(Id),
     Union(Vec<Id>),
     Record(Record),
+    /// A branch that the reader's schema lacks.
+    Unresolved,
 }
 
 pub struct Enum {
-    pub symbols: Vec<Py<PyAny>>,
+    /// None if the reader's schema lacks it, without a default.
+    pub symbols: Vec<Option<Py<PyAny>>>,
     pub indexes: Py<PyDict>,
 }
 
 pub struct Record {
     pub fields: Vec<Field>,
-    /// A dictionary with all keys; its copies need not grow.
+    /// A dictionary with all keys, and the defaults of the reader's fields; its copies need not grow.
     pub template: Py<PyDict>,
 }
 
 pub struct Field {
-    pub name: Py<PyString>,
+    /// None for a field that is skipped.
+    pub name: Option<Py<PyString>>,
     pub kind: Id,
     /// The value of a missing field: its default, or None if it may be null.
     pub default: Option<Py<PyAny>>,
@@ -67,8 +75,26 @@ impl Schema {
     ///
     /// Fails with ValueError for a schema that is left to fastavro: recursive, malformed, or ambiguous when written.
     pub fn compile(parsed: &Bound<'_, PyAny>, writing: bool) -> PyResult<Self> {
-        let mut compiler = Compiler { types: Vec::new(), named: HashMap::new(), definitions: HashMap::new(), writing };
-        let root = compiler.compile(parsed, 0)?;
+        Self::compiled(parsed, None, writing)
+    }
+
+    /// Compile a writer's schema and a reader's, rewritten so that each type has one match at most.
+    pub fn resolve(writer: &Bound<'_, PyAny>, reader: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::compiled(writer, Some(reader), false)
+    }
+
+    fn compiled<'py>(parsed: &Bound<'py, PyAny>, reader: Option<&Bound<'py, PyAny>>, writing: bool) -> PyResult<Self> {
+        let mut compiler = Compiler {
+            types: Vec::new(),
+            named: HashMap::new(),
+            definitions: HashMap::new(),
+            of_reader: HashMap::new(),
+            writing,
+        };
+        let root = match reader {
+            Some(reader) => compiler.pair(parsed, reader, 0)?,
+            None => compiler.compile(parsed, 0)?,
+        };
         Ok(Self { types: compiler.types, root })
     }
 
@@ -83,6 +109,7 @@ struct Compiler<'py> {
     /// None for a type within its own definition.
     named: HashMap<String, Option<Id>>,
     definitions: HashMap<String, Bound<'py, PyAny>>,
+    of_reader: HashMap<String, Bound<'py, PyAny>>,
     writing: bool,
 }
 
@@ -118,13 +145,7 @@ impl<'py> Compiler<'py> {
             return refused("a type is defined by another definition");
         };
         let kind = kind.to_cow()?.into_owned();
-        let logical = match dict.get_item("logicalType")? {
-            Some(logical) if logical.is_truthy()? => Some(Logical {
-                key: PyString::intern(schema.py(), &format!("{kind}-{}", logical.str()?.to_cow()?)).unbind(),
-                schema: schema.clone().unbind(),
-            }),
-            _ => None,
-        };
+        let logical = logical_of(schema, &kind)?;
         let compiled = match kind.as_str() {
             "array" => Kind::Array(self.compile(&required(dict, "items")?, level + 1)?),
             "map" => Kind::Map(self.compile(&required(dict, "values")?, level + 1)?),
@@ -190,7 +211,7 @@ impl<'py> Compiler<'py> {
                 None if schema.eq("null")? || has_null(&schema)? => Some(py.None()),
                 None => None,
             };
-            fields.push(Field { name: name.unbind(), kind, default });
+            fields.push(Field { name: Some(name.unbind()), kind, default });
         }
         if template.len() != fields.len() {
             return refused("two fields have the same name");
@@ -223,18 +244,248 @@ impl<'py> Compiler<'py> {
                 Kind::Null => 0,
                 Kind::Boolean => 1,
                 Kind::Int | Kind::Long => 2, // tried in order
-                Kind::Float | Kind::Double => 3,
+                Kind::Float | Kind::Double | Kind::LongAsDouble => 3,
                 Kind::String | Kind::Enum(_) => 4,
                 // Bytes are a sequence of numbers, too.
-                Kind::Bytes | Kind::Fixed(_) | Kind::Array(_) => 5,
+                Kind::Bytes | Kind::StringAsBytes | Kind::Fixed(_) | Kind::Array(_) => 5,
                 Kind::Map(_) | Kind::Record(_) => 6,
-                Kind::Union(_) => 7,
+                Kind::Union(_) | Kind::Unresolved => 7,
             };
             seen[group] += 1;
         }
         let others = branches.len() - seen[0];
         (logical && others > 1) || seen.iter().enumerate().any(|(group, &count)| group != 2 && count > 1)
     }
+}
+
+/// Types of two schemas, as `serde_chain.stages.avro.resolution` rewrites them: those that match have the same name.
+impl<'py> Compiler<'py> {
+    fn pair(&mut self, writer: &Bound<'py, PyAny>, reader: &Bound<'py, PyAny>, level: usize) -> PyResult<Id> {
+        if level > MOST_LEVELS {
+            return refused("it nests too deeply");
+        }
+        let (writer, reader) = (defined(writer, &mut self.definitions)?, defined(reader, &mut self.of_reader)?);
+        if let Ok(branches) = writer.cast::<PyList>() {
+            let mut ids = Vec::with_capacity(branches.len());
+            for branch in branches {
+                let branch = defined(&branch, &mut self.definitions)?;
+                ids.push(match self.matching(&branch, &reader)? {
+                    Some(other) => self.pair(&branch, &other, level + 1)?,
+                    None => self.add(Kind::Unresolved, None),
+                });
+            }
+            return Ok(self.add(Kind::Union(ids), None));
+        }
+        if reader.is_instance_of::<PyList>() {
+            return match self.matching(&writer, &reader)? {
+                Some(other) => self.pair(&writer, &other, level + 1),
+                None => refused("a type has no match"),
+            };
+        }
+        let (which, other) = (kind_of(&writer)?, kind_of(&reader)?);
+        let logical = logical_of(&writer, &which)?;
+        if let Some(logical) = &logical
+            && !is_known(&logical.key.bind(writer.py()).to_cow()?)
+        {
+            return refused("a logical type may depend on both schemas");
+        }
+        let name = name_of(&writer)?;
+        if let Some(name) = &name {
+            match self.named.get(name) {
+                Some(Some(id)) => return Ok(*id),
+                Some(None) => return refused("it is recursive"),
+                None => self.named.insert(name.clone(), None),
+            };
+        }
+        let kind = match (which.as_str(), other.as_str()) {
+            ("array", "array") => Kind::Array(self.inner(&writer, &reader, "items", level)?),
+            ("map", "map") => Kind::Map(self.inner(&writer, &reader, "values", level)?),
+            ("record", "record") => Kind::Record(self.record_pair(writer.cast()?, reader.cast()?, level)?),
+            ("enum", "enum") => Kind::Enum(enum_pair(writer.cast()?, reader.cast()?)?),
+            ("fixed", "fixed") => Kind::Fixed(required(writer.cast()?, "size")?.extract()?),
+            (which, other) => match primitive(which) {
+                // A function of ours promotes.
+                Some(kind) if which == other || logical.is_some() => kind,
+                Some(kind) => match (which, other) {
+                    ("int", "long") | ("float", "double") => kind,
+                    ("int" | "long", "double") => Kind::LongAsDouble,
+                    ("string", "bytes") => Kind::StringAsBytes,
+                    ("bytes", "string") => Kind::String,
+                    _ => return refused("two types do not match"),
+                },
+                None => return refused("a type is not supported"),
+            },
+        };
+        let id = self.add(kind, logical);
+        if let Some(name) = name {
+            self.named.insert(name, Some(id));
+        }
+        Ok(id)
+    }
+
+    fn inner(
+        &mut self,
+        writer: &Bound<'py, PyAny>,
+        reader: &Bound<'py, PyAny>,
+        key: &str,
+        level: usize,
+    ) -> PyResult<Id> {
+        self.pair(&required(writer.cast()?, key)?, &required(reader.cast()?, key)?, level + 1)
+    }
+
+    /// The only branch of the reader for a type of the writer: of the same type and name, else by promotion.
+    fn matching(
+        &mut self,
+        writer: &Bound<'py, PyAny>,
+        reader: &Bound<'py, PyAny>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let readers: Vec<_> = match reader.cast::<PyList>() {
+            Ok(list) => list.iter().collect(),
+            Err(_) => vec![reader.clone()],
+        };
+        let (which, name) = (kind_of(writer)?, name_of(writer)?);
+        let (mut equal, mut promoted) = (Vec::new(), Vec::new());
+        for reader in readers {
+            let reader = defined(&reader, &mut self.of_reader)?;
+            let other = kind_of(&reader)?;
+            if other == which && name_of(&reader)? == name {
+                equal.push(reader);
+            } else if is_promotion(&which, &other) {
+                promoted.push(reader);
+            }
+        }
+        let mut found = if equal.is_empty() { promoted } else { equal };
+        if found.len() > 1 {
+            return refused("a type has several matches");
+        }
+        Ok(found.pop())
+    }
+
+    fn record_pair(
+        &mut self,
+        writer: &Bound<'py, PyDict>,
+        reader: &Bound<'py, PyDict>,
+        level: usize,
+    ) -> PyResult<Record> {
+        let py = writer.py();
+        let mut targets = HashMap::new();
+        let mut order = Vec::new();
+        for field in required(reader, "fields")?.cast::<PyList>()? {
+            let field = field.cast_into::<PyDict>()?;
+            let name: String = required(&field, "name")?.extract()?;
+            order.push(name.clone());
+            targets.insert(name, field);
+        }
+        let template = PyDict::new(py);
+        let mut fields = Vec::new();
+        for field in required(writer, "fields")?.cast::<PyList>()? {
+            let field = field.cast_into::<PyDict>()?;
+            let name: String = required(&field, "name")?.extract()?;
+            let schema = required(&field, "type")?;
+            fields.push(match targets.remove(&name) {
+                Some(target) => {
+                    let kind = self.pair(&schema, &required(&target, "type")?, level + 1)?;
+                    let name = PyString::intern(py, &name);
+                    template.set_item(&name, py.None())?;
+                    Field { name: Some(name.unbind()), kind, default: None }
+                }
+                None => Field { name: None, kind: self.compile(&schema, level + 1)?, default: None },
+            });
+        }
+        for name in order {
+            if let Some(field) = targets.remove(&name) {
+                template.set_item(PyString::intern(py, &name), required(&field, "default")?)?;
+            }
+        }
+        Ok(Record { fields, template: template.unbind() })
+    }
+}
+
+/// A definition, which is noted, or the definition that a name refers to.
+fn defined<'py>(
+    schema: &Bound<'py, PyAny>,
+    known: &mut HashMap<String, Bound<'py, PyAny>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    if let Ok(name) = schema.cast::<PyString>() {
+        return Ok(known.get(&*name.to_cow()?).unwrap_or(schema).clone());
+    }
+    if let Some(name) = name_of(schema)? {
+        known.insert(name, schema.clone());
+    }
+    Ok(schema.clone())
+}
+
+fn kind_of(schema: &Bound<'_, PyAny>) -> PyResult<String> {
+    match schema.cast::<PyDict>() {
+        Ok(dict) => required(dict, "type")?.extract(),
+        Err(_) => schema.extract(),
+    }
+}
+
+fn name_of(schema: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    match schema.cast::<PyDict>() {
+        Ok(dict) => dict.get_item("name")?.map(|name| name.extract()).transpose(),
+        Err(_) => Ok(None),
+    }
+}
+
+fn logical_of(schema: &Bound<'_, PyAny>, kind: &str) -> PyResult<Option<Logical>> {
+    let Ok(dict) = schema.cast::<PyDict>() else { return Ok(None) };
+    match dict.get_item("logicalType")? {
+        Some(logical) if logical.is_truthy()? => Ok(Some(Logical {
+            key: PyString::intern(schema.py(), &format!("{kind}-{}", logical.str()?.to_cow()?)).unbind(),
+            schema: schema.clone().unbind(),
+        })),
+        _ => Ok(None),
+    }
+}
+
+/// Whether the function of a logical type looks at the writer's schema only.
+fn is_known(key: &str) -> bool {
+    let (_, logical) = key.split_once('-').unwrap_or_default();
+    logical.starts_with("serde-chain-")
+        || matches!(
+            key,
+            "int-date"
+                | "int-time-millis"
+                | "long-time-micros"
+                | "long-timestamp-millis"
+                | "long-timestamp-micros"
+                | "long-local-timestamp-millis"
+                | "long-local-timestamp-micros"
+                | "string-uuid"
+        )
+}
+
+/// Whether Avro promotes a type to another.
+pub fn is_promotion(which: &str, other: &str) -> bool {
+    matches!(
+        (which, other),
+        ("int", "long" | "float" | "double")
+            | ("long", "float" | "double")
+            | ("float", "double")
+            | ("string", "bytes")
+            | ("bytes", "string")
+    )
+}
+
+fn enum_pair(writer: &Bound<'_, PyDict>, reader: &Bound<'_, PyDict>) -> PyResult<Enum> {
+    let Enum { symbols, indexes } = enum_of(writer)?;
+    let known = required(reader, "symbols")?;
+    let default = match reader.get_item("default")? {
+        Some(default) if default.is_truthy()? => Some(default.unbind()),
+        _ => None,
+    };
+    let py = writer.py();
+    let mut resolved = Vec::with_capacity(symbols.len());
+    for symbol in symbols {
+        let is_known = match &symbol {
+            Some(symbol) => known.contains(symbol)?,
+            None => false,
+        };
+        resolved.push(if is_known { symbol } else { default.as_ref().map(|default| default.clone_ref(py)) });
+    }
+    Ok(Enum { symbols: resolved, indexes })
 }
 
 /// Whether a field may be missing without a default: fastavro looks for the word itself.
@@ -260,7 +511,7 @@ fn enum_of(dict: &Bound<'_, PyDict>) -> PyResult<Enum> {
             return refused("a symbol is not a string, or occurs twice");
         }
         indexes.set_item(&symbol, symbols.len())?;
-        symbols.push(symbol.unbind());
+        symbols.push(Some(symbol.unbind()));
     }
     Ok(Enum { symbols, indexes: indexes.unbind() })
 }

@@ -109,6 +109,12 @@ impl<'a> Cursor<'a> {
         }
         Ok(count.unsigned_abs())
     }
+
+    /// The same for a reader that skips the items. Blocks with a size, which may be wrong, are left to fastavro.
+    #[inline]
+    pub fn block_to_skip(&mut self) -> Result<u64> {
+        u64::try_from(self.long()?).map_err(|_| Refused)
+    }
 }
 
 #[inline]

@@ -25,6 +25,8 @@ from pyarrow import compute
 from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.errors import ConfigError, SerializationError
+from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["Ways", "mutant", "schema_of", "value_of"]
@@ -259,9 +261,10 @@ class Ways:
 
     Args:
         schema: The schema, as JSON has it.
+        target: The schema to read into, likewise; None for the same.
     """
 
-    def __init__(self, schema: Any) -> None:
+    def __init__(self, schema: Any, target: Any = None) -> None:
         import serde_chain_native
 
         self.source = schema
@@ -269,10 +272,11 @@ class Ways:
         self.schema = AvroSchema.parse(text)
         self.parsed: Any = self.schema.parsed
         self.named = dict(self.schema.named)
+        into = {} if target is None else {"avro.reader.schema": json.dumps(target)}
         self._chains = [
             (
                 SerializerChain.from_config({"value.serializers": "avro", **config}),
-                DeserializerChain.from_config({"value.deserializers": "avro", **config}),
+                DeserializerChain.from_config({"value.deserializers": "avro", **config, **into}),
             )
             for config in ({"avro.schema": text, "avro.native": native} for native in ("on", "off"))
         ]
@@ -280,7 +284,11 @@ class Ways:
         with suppress(ValueError):
             self._encode = serde_chain_native.Encoder(self.parsed, LOGICAL_WRITERS, _leave, b"", False).encode
         with suppress(ValueError):
-            self._decode = serde_chain_native.Decoder(self.schema.readable, LOGICAL_READERS, _leave, None).decode
+            writer, reader = self.schema.readable, None
+            if target is not None:
+                resolution = resolved(self.schema, AvroSchema.parse(json.dumps(target)))
+                writer, reader = readable(resolution.writer), resolution.target
+            self._decode = serde_chain_native.Decoder(writer, reader, LOGICAL_READERS, _leave, None).decode
 
     def compare_written(self, value: Any) -> bytes | None:
         """Write a value in all ways.

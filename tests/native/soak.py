@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     random = Random(arguments.seed)
-    schemas = records = written = mutants = taken = rows = 0
+    schemas = records = written = mutants = taken = rows = resolved = 0
     while records < arguments.records:
         ways = Ways(schema_of(random))
         schemas += 1
@@ -44,13 +44,16 @@ def main() -> None:
         for at in range(0, len(batch), _ROWS_PER_BATCH):
             ways.compare_columns(batch[at : at + _ROWS_PER_BATCH])
         case = Evolution(random.randrange(2**32))
-        pair = Ways(case.writer)
+        pair = Ways(case.writer, case.reader)
         good = [data for _ in range(_ROWS_PER_BATCH) if (data := pair.compare_written(case.value())) is not None]
+        for data in good:
+            resolved += pair.compare_read(data)
+            pair.compare_read(mutant(random, data))
         pair.compare_columns([*good, *(mutant(random, data) for data in good)], case.reader)
         rows += len(batch) + 2 * len(good)
         if schemas % 100 == 0:
             counts = f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken)"
-            sys.stdout.write(f"{counts}, {rows} rows\n")
+            sys.stdout.write(f"{counts}, {rows} rows, {resolved} resolved\n")
             sys.stdout.flush()
 
 

@@ -162,7 +162,10 @@ def test_explain_says_so() -> None:
 
 
 def test_large_values_are_in_their_places() -> None:
-    fields = [{"name": name, "type": type_} for name, type_ in zip("abcde", ("bytes", "int", "string", "bytes", "int"))]
+    fields = [
+        {"name": name, "type": type_}
+        for name, type_ in zip("abcde", ("bytes", "int", "string", "bytes", "int"), strict=True)
+    ]
     schema = {"type": "record", "name": "R", "fields": fields}
     record = {"a": b"a" * 70_000, "b": 1, "c": "c" * 90_000, "d": b"d" * 200_000, "e": 2}
     data, expected = (chains(schema, **{"avro.native": native})[0](record, None) for native in ("on", "off"))

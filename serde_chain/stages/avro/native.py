@@ -54,7 +54,13 @@ class _Library(Protocol):
     ) -> ColumnDecoder: ...
 
     def Decoder(  # noqa: N802
-        self, schema: Any, logical: Mapping[str, Any], otherwise: Callable[..., Any], longest: int | None, /
+        self,
+        writer: Any,
+        reader: Any,
+        logical: Mapping[str, Any],
+        otherwise: Callable[..., Any],
+        longest: int | None,
+        /,
     ) -> _Decoder: ...
 
     def Encoder(  # noqa: N802
@@ -78,11 +84,14 @@ class Native:
     def __init__(self, library: _Library) -> None:
         self._library = library
 
-    def decoder(self, schema: Any, otherwise: Callable[..., Any], longest: int | None) -> Callable[..., Any]:
+    def decoder(
+        self, writer: Any, reader: Any, otherwise: Callable[..., Any], longest: int | None
+    ) -> Callable[..., Any]:
         """A function of a framed record and the start of its body (0 by default).
 
         Args:
-            schema: The schema in the form with which fastavro reads.
+            writer: The schema of the records in the form with which fastavro reads.
+            reader: The schema to read into, likewise; None if it is the same.
             otherwise: The function for records that are not taken.
             longest: Maximum length in bytes; longer records are not taken. None for any.
 
@@ -90,7 +99,7 @@ class Native:
             ``otherwise`` itself if the schema is not taken.
         """
         try:
-            return self._library.Decoder(schema, logical_readers(), otherwise, longest).decode
+            return self._library.Decoder(writer, reader, logical_readers(), otherwise, longest).decode
         except ValueError:
             return otherwise
 

@@ -70,12 +70,12 @@ class AvroReader:
 
         It raises DecodeError for bytes that are not exactly one record of the schema.
         """
-        if self.native is None or self.target is not None or self.source.unbounded:
+        if self.native is None or self.source.unbounded:
             return self._decode_by_fastavro
         longest = self._longest_bounded
         if longest is not None and longest < 0:
             return self._decode_by_fastavro
-        return self.native.decoder(self.writer, self._decode_by_fastavro, longest)
+        return self.native.decoder(self.writer, self.target, self._decode_by_fastavro, longest)
 
     @cached_property
     def _decode_by_fastavro(self) -> Callable[..., Any]:
