@@ -5,6 +5,8 @@
 #   make test           each module on real servers, in a few minutes
 #   make test-all       all tests but those of test-servers: also rounds, clusters, killed processes, the docs' pages
 #   make test-servers   tests on servers of three clouds, of a fault-injecting proxy, and of the site in a browser
+#   make native         the compiled part (native/) built and installed into .venv, in a minute: needs cargo
+#   make test-native    the compiled part compared with fastavro, and the tests of Avro with it
 #   make test-lowest    most tests, with the lowest versions of other packages that pyproject.toml allows
 #   make test-pythons   most tests, with each Python from 3.11 on that this machine has
 #   make chaos          processes killed and interrupted: make chaos ARGS="--rounds 1000 --seed 7"
@@ -20,8 +22,8 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo test test-all test-servers test-lowest test-pythons chaos spark-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
-	check-node check-browser check-tools
+.PHONY: help venv demo native test test-all test-servers test-native test-lowest test-pythons chaos spark-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
+	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -62,6 +64,10 @@ check-go:
 	@command -v go >/dev/null || { \
 		echo "Missing: Go, which builds the servers of \`make test-servers\`. Install it and put it on PATH." >&2; exit 1; }
 
+check-cargo:
+	@command -v cargo >/dev/null || { \
+		echo "Missing: cargo, which builds the compiled part. Install Rust 1.88 or newer and put it on PATH." >&2; exit 1; }
+
 check-node:
 	@command -v node >/dev/null && command -v npm >/dev/null || { \
 		echo "Missing: Node with npm, which runs Azure's emulator in \`make test-servers\`. Install it and put it on" \
@@ -100,6 +106,19 @@ test-all: check-tools venv
 
 test-servers: check-tools check-go check-node check-browser venv
 	$(BIN)/python -m pytest -m servers $(ARGS)
+
+# The locked crates and the pinned build tool; a wheel, as a user would install.
+native: check-cargo venv
+	@rm -rf build/native
+	@$(BIN)/pip install $(PIP_QUIET) --require-hashes -r requirements/native.txt
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel $(PIP_QUIET) --no-deps --no-build-isolation --wheel-dir build/native ./native
+	@$(BIN)/pip install $(PIP_QUIET) --no-deps --force-reinstall build/native/serde_chain_native-*.whl
+	@$(BIN)/python -c "import serde_chain_native as native; print('Installed: serde-chain-native', native.__version__)"
+
+test-native: check-tools native
+	@cargo fmt --manifest-path native/Cargo.toml --check
+	@cargo clippy --quiet --locked --manifest-path native/Cargo.toml -- -D warnings
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" tests/native tests/stages/avro tests/schemas tests/arrow tests/fuzz $(ARGS)
 
 spark-versions: check-tools venv
 	$(BIN)/python -m tests.spark.versions $(ARGS)
@@ -162,6 +181,7 @@ lock: check-python
 	@$(VENV)-lock/bin/pip install $(PIP_QUIET) --require-hashes -r requirements/lock.txt
 	@$(LOCK) --group lock --output-file requirements/lock.txt
 	@$(LOCK) --group build --output-file requirements/build.txt
+	@$(LOCK) --group native --output-file requirements/native.txt
 	@$(LOCK) --constraints requirements/constraints.in --extra all --extra services \
 		--group test --group lint --group docs --group release \
 		--output-file requirements/dev.txt pyproject.toml
@@ -174,5 +194,5 @@ lock-jars: check-tools venv
 	@$(BIN)/python -m serde_chain.testing.services.jars
 
 clean:
-	rm -rf $(VENV) $(VENV)-* build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-* build dist native/target .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -162,6 +162,11 @@ class Batch:
         return self._column
 
     @property
+    def is_listed(self) -> bool:
+        """Whether the data is a list at present; the other form is a copy."""
+        return self._objects is not None
+
+    @property
     def objects(self) -> list[Any]:
         """The data as a list; records that failed are None."""
         if self._objects is None:

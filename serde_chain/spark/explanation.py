@@ -8,6 +8,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame
 
+from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
@@ -16,6 +17,8 @@ from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.reading_engine import choose
 from serde_chain.spark.plan.writing import open_setup, with_defaults
 from serde_chain.spark.plan.writing_engine import choose_writing
+from serde_chain.stages.avro.native import version
+from serde_chain.stages.avro.stage import AvroDeserializer
 
 __all__ = ["explain"]
 
@@ -45,7 +48,8 @@ def explain(
         writes: The DataFrame for ``encode`` to write.
 
     Returns:
-        A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``.
+        A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``; and one for
+        the compiled part of the stage ``avro``, if Python reads and this process has it: ``avro: serde-chain-native``.
 
     Raises:
         ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.
@@ -58,7 +62,18 @@ def explain(
         for field in (plan_field(loaded, is_key=True), plan_field(loaded, is_key=False))
         if field is not None
     }
-    return _in_words({name: (choice.engine, choice.reason) for name, choice in choices.items()}, "decode")
+    words = _in_words({name: (choice.engine, choice.reason) for name, choice in choices.items()}, "decode")
+    fields = [name for name, choice in choices.items() if choice.engine == ARROW]
+    return f"{words}\navro: serde-chain-native {version()}" if _any_compiled(loaded, fields) else words
+
+
+def _any_compiled(config: Mapping[str, object], fields: Sequence[str]) -> bool:
+    """Whether the compiled part reads Avro for one of the fields."""
+    for field in fields:
+        with DeserializerChain.from_config(config, is_key=field == KEY) as chain:
+            if any(isinstance(stage, AvroDeserializer) and stage.is_compiled for stage in chain.stages):
+                return True
+    return False
 
 
 def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str, topics: tuple[str, ...]) -> str:

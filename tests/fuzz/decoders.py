@@ -6,6 +6,7 @@ are called without the chain around them, which would make a documented error of
 """
 
 import random
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -57,6 +58,28 @@ def chain(stage: str, *values: Any, **settings: Any) -> Target:
     return Target(decode, tuple(write(value, RecordContext("t", "value", [])) for value in values))
 
 
+def readers_of_avro() -> Target:
+    """The compiled part, if it is installed, and fastavro: they read the same, and refuse the same."""
+    schema = SCHEMA.replace('["null", "R"]', '["null", "double"]')
+    value = {"id": 1, "more": 0.5, "tags": ["a", "bc"]}
+    ways = [chain("avro", value, avro_schema=schema, avro_native=native) for native in ("auto", "off")]
+
+    def decode(data: bytes) -> object:
+        found = [_outcome(way, data) for way in ways]
+        if repr(found[0]) != repr(found[1]):
+            raise AssertionError(found)
+        return found[0]
+
+    return Target(decode, ways[0].seeds)
+
+
+def _outcome(target: Target, data: bytes) -> object:
+    try:
+        return target.decode(data)
+    except target.errors as error:
+        return re.sub(" at 0x[0-9a-f]+", "", str(error))
+
+
 def marked(name: str, header: str) -> Target:
     """A format of large messages, with the input's first two bytes as a header's value."""
     found = find_format(name)
@@ -91,6 +114,7 @@ def targets() -> dict[str, Target]:
         "avro file": chain(
             "avro", {"id": 1, "more": None, "tags": ["a"]}, avro_schema=SCHEMA, avro_framing="container"
         ),
+        "readers of avro": readers_of_avro(),
         "protobuf": chain("protobuf", alert, protobuf_message_class=ALERT, protobuf_values="dict"),
         "json": numbers,
         **{

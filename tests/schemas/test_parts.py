@@ -83,6 +83,7 @@ def test_avro_types_that_double_and_that_the_reader_leaves_out() -> None:
         config = {**AVRO, "avro.schema": json.dumps(writer), "avro.reader.schema": json.dumps(reader)}
         data = encode_long(0) + (b"\2" if leaf == "int" else b"") + b"\2"
         assert read_in_a_child(config, data, "arrow") == ""
+        assert "is followed by" in read_in_a_child(config, data + bytes(300_000), "arrow")
 
 
 def test_a_union_that_is_not_large_is_read_whatever_else_is_in_it() -> None:

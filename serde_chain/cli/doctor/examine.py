@@ -8,7 +8,7 @@ from typing import Final
 
 from serde_chain import config as configuration
 from serde_chain.cli.doctor.base import TIMEOUT_S, Check, Checks, Level, Look
-from serde_chain.cli.doctor.records import readers, registry, schemas
+from serde_chain.cli.doctor.records import compiled, readers, registry, schemas
 from serde_chain.cli.doctor.stores import journal, stores
 from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, deliveries, permissions, sizes, topics
 from serde_chain.cli.mistakes import Mistake, checked
@@ -25,6 +25,7 @@ FAMILIES: Final[tuple[Checks, ...]] = (
     dead_letters,
     schemas,
     registry,
+    compiled,
     stores,
     journal,
     clocks,

@@ -14,8 +14,9 @@ from serde_chain.cli.doctor.topics import newest_to_read
 from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.errors import SchemaRegistryError, SerializationError
 from serde_chain.schemas.schema_registry import OPTIONS, URL, SchemaRegistry
+from serde_chain.stages.avro import native
 
-__all__ = ["readers", "registry", "schemas"]
+__all__ = ["compiled", "readers", "registry", "schemas"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
 # Codecs, each of which reads the others, and stages that leave the bytes unchanged.
@@ -39,6 +40,16 @@ def registry(look: Look) -> Iterator[Check]:
         if registries.get(URL.name) and registries not in asked:
             asked.append(registries)
             yield from _registry(registries)
+
+
+def compiled(look: Look) -> Iterator[Check]:
+    """Whether the compiled part reads and writes Avro."""
+    if not any("avro" in (_names(look, side) or ()) for side in (SERIALIZE, DESERIALIZE)):
+        return
+    version = native.version()
+    settings = StageItem("avro", {}).settings(look.config.settings, is_key=False)
+    if version is not None and native.native(settings) is not None:
+        yield Check("avro", Level.OK, f"compiled: serde-chain-native {version}")
 
 
 def _registry(config: dict[str, object]) -> Iterator[Check]:

@@ -13,7 +13,7 @@ parts of its values may exceed what their bytes pay for (:func:`excess_parts`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
 from serde_chain.base import Buffer
@@ -21,7 +21,15 @@ from serde_chain.schemas.nesting import MAX_DEPTH
 from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
 from serde_chain.wire import varint
 
-__all__ = ["MOST_LEVELS", "Filled", "check_bounds", "check_levels", "excess_parts", "needs_check", "weight"]
+__all__ = [
+    "MOST_LEVELS",
+    "Filled",
+    "check_bounds",
+    "check_levels",
+    "excess_parts",
+    "needs_check",
+    "weight",
+]
 
 # Nesting of types: the code that reads schemas recurses several frames per level.
 MOST_LEVELS: Final = 120
@@ -63,6 +71,56 @@ def excess_parts(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHIN
         A number; zero or less if every value pays for itself.
     """
     return _excess(schema, named, filled, {})
+
+
+def skips_blindly(kept: Iterable[Any], left_out: Collection[Any], named: Mapping[str, Any]) -> bool:
+    """Whether fastavro may read a record for ever: it does not notice the end of the data when it skips fixed sizes.
+
+    So it does with an array of such items that the reader's schema leaves out, and with an array of records of which
+    it leaves out all that takes bytes: a count has up to 63 bits.
+
+    Args:
+        kept: The types of the fields that the reader's schema has.
+        left_out: The types of the others.
+        named: Full name to definition of the named types in them.
+    """
+    if any(_has_blind_items(each, named, set(), {}) for each in left_out):
+        return True
+    known: dict[str, bool] = {}
+    nothing_else = bool(left_out) and all(_has_fixed_size(each, named, known) for each in left_out)
+    return nothing_else and all(_excess(each, named, _NOTHING, {}) > 0 for each in kept)
+
+
+def _has_blind_items(schema: Any, named: Mapping[str, Any], seen: set[str], known: dict[str, bool]) -> bool:
+    if isinstance(schema, str):
+        if schema in seen:
+            return False
+        seen.add(schema)
+    is_array = isinstance(schema, dict) and schema["type"] == "array"
+    if is_array and _has_fixed_size(schema["items"], named, known):
+        return True
+    return any(_has_blind_items(child, named, seen, known) for child in _children(schema, named))
+
+
+def _has_fixed_size(schema: Any, named: Mapping[str, Any], known: dict[str, bool]) -> bool:
+    """Whether a type takes the same number of bytes for all values; ``known`` has the named types seen so far."""
+    kind = schema["type"] if isinstance(schema, dict) else schema
+    if isinstance(kind, dict):
+        return _has_fixed_size(kind, named, known)
+    if isinstance(kind, list) or kind in {"array", "map"}:
+        return False
+    name = schema if isinstance(schema, str) else schema.get("name")
+    if name not in named:
+        return kind in _FIXED_SIZES
+    if name not in known:
+        known[name] = False  # within itself
+        fields = named[name].get("fields")
+        known[name] = (
+            named[name]["type"] == "fixed"
+            if fields is None
+            else all(_has_fixed_size(field["type"], named, known) for field in fields)
+        )
+    return known[name]
 
 
 def check_levels(schema: Any, named: Mapping[str, Any]) -> None:

@@ -46,6 +46,10 @@ class Reading(Protocol):
     def budget(self) -> Budget:
         """Maximum number of parts; a number applies to all records of a file together."""
 
+    @property
+    def skips_blindly(self) -> bool:
+        """Whether records must be checked before they are read."""
+
 
 R = TypeVar("R", bound=Reading)
 
@@ -160,7 +164,7 @@ class _Bounds:
     def __init__(self, how: Reading, size: int) -> None:
         source, most = how.source, how.budget.most
         self._source = source
-        self._look = most is not None or source.unbounded or source.excess > 0
+        self._look = most is not None or source.unbounded or source.excess > 0 or how.skips_blindly
         self._left = _FREE_PARTS if most is None else most
         self._per_byte = PARTS_PER_BYTE if most is None else 0
         self.add(size)

@@ -16,6 +16,7 @@ from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
 from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.transfer import Transfer
 
@@ -40,6 +41,8 @@ class AvroReader:
         registered: The schema's id in the registry, if it has one.
         problems: Reasons why the schemas do not resolve, or not for all records.
         budget: Maximum number of parts of a record.
+        native: The compiled part, if it is used.
+        skips_blindly: Whether fastavro must not see the bytes before they are checked; see ``Resolution``.
     """
 
     source: AvroSchema
@@ -48,6 +51,8 @@ class AvroReader:
     registered: int | None = None
     problems: tuple[str, ...] = ()
     budget: Budget = field(default_factory=Budget)
+    native: Native | None = None
+    skips_blindly: bool = False
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
@@ -65,6 +70,15 @@ class AvroReader:
 
         It raises DecodeError for bytes that are not exactly one record of the schema.
         """
+        if self.native is None or self.source.unbounded:
+            return self._decode_by_fastavro
+        longest = self._longest_bounded
+        if longest is not None and longest < 0:
+            return self._decode_by_fastavro
+        return self.native.decoder(self.writer, self.target, self._decode_by_fastavro, longest)
+
+    @cached_property
+    def _decode_by_fastavro(self) -> Callable[..., Any]:
         new_buffer, read = io.BytesIO, self._read
         unresolved, problems = self._unresolved, self.problems
         writer, target, check_bounds = self.writer, self.target, self._check_bounds
@@ -103,18 +117,23 @@ class AvroReader:
 
     def is_bounded(self, longest: int) -> bool:
         """Whether records of up to this size need no check first, as with all ordinary schemas."""
+        most = self._longest_bounded
+        return not self.source.unbounded and (most is None or longest <= most)
+
+    @property
+    def _longest_bounded(self) -> int | None:
+        """Maximum size of records that cannot have too many parts, unless the schema is unbounded; None for any."""
         most = self.budget.most
-        most_parts = PARTS_PER_BYTE * longest + max(self.source.excess, 0)
-        return not self.source.unbounded and (most is None or most_parts <= most)
+        return None if most is None else (most - max(self.source.excess, 0)) // PARTS_PER_BYTE
 
     @property
     def _check_bounds(self) -> Callable[[Buffer, int], object] | None:
-        if self.budget.most is None and not self.source.unbounded:
+        if self.budget.most is None and not self.source.unbounded and not self.skips_blindly:
             return None
-        source, budget = self.source, self.budget
+        source, budget, always = self.source, self.budget, self.skips_blindly
 
         def check(data: Buffer, start: int) -> None:
-            if not self.is_bounded(len(data) - start):
+            if always or not self.is_bounded(len(data) - start):
                 avro_bounds.check_bounds(source.parsed, source.named, data, start, budget, source.filled)
 
         return check

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
+from serde_chain.stages.avro.bounds import skips_blindly
 from serde_chain.stages.avro.decimal import logical_readers, read_decimal
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -62,12 +63,15 @@ class Resolution(NamedTuple):
         target: The schema to read into, in the same form; None if no resolution is needed.
         problems: Reasons why some records, or all, are unreadable.
         filled: Number of parts that the reader's defaults add to each record of a type, by the writer's full name.
+        skips_blindly: Whether fastavro skips items without looking for the end of the data, so that bytes must be
+            checked first.
     """
 
     writer: Any
     target: Any | None
     problems: tuple[str, ...] = ()
     filled: Mapping[str, int] = {}
+    skips_blindly: bool = False
 
 
 def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolution:
@@ -103,7 +107,8 @@ def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> 
         if isinstance(part, dict):
             # fastavro's mark of parsed records; without it, arrays and maps are parsed again and the defaults refused.
             part.update({"__fastavro_parsed": True, "__named_schemas": named})
-    return Resolution(_parsed(plain_writer)[0], target, tuple(dict.fromkeys(rewriter.problems)), rewriter.filled)
+    problems = tuple(dict.fromkeys(rewriter.problems))
+    return Resolution(_parsed(plain_writer)[0], target, problems, rewriter.filled, rewriter.skips_blindly)
 
 
 def _parsed(schema: Any) -> tuple[Any, dict[str, Any]]:
@@ -183,6 +188,7 @@ class _Rewriter:
         self.defaults: list[tuple[str, str, Any]] = []
         self.problems: list[str] = []
         self.filled: dict[str, int] = {}
+        self.skips_blindly = False
 
     def alone(self, schema: Any, named: Mapping[str, Any] | None = None) -> Any:
         """Rewrite a schema that is read into itself, or skipped."""
@@ -316,18 +322,22 @@ class _Rewriter:
         missing = {field["name"]: field for field in reader["fields"]}
         names = frozenset(missing)
         writer_fields, reader_fields = [], []
+        kept, left_out = [], []
         for field in writer["fields"]:
             target = targets.get(field["name"])
             if target is None or target["name"] not in missing:
                 skipped = self._fresh("skipped", other_than=names)
+                left_out.append(field["type"])
                 writer_fields.append({"name": skipped, "type": self.alone(field["type"])})
                 continue
+            kept.append(field["type"])
             del missing[target["name"]]
             with self._within(target["name"]):
                 plain_writer, plain_reader = self.pair(field["type"], target["type"])
             # The reader's names on both sides, in one order, so that a type is defined before its first reference.
             writer_fields.append({"name": target["name"], "type": plain_writer})
             reader_fields.append({"name": target["name"], "type": plain_reader})
+        self.skips_blindly |= skips_blindly(kept, left_out, self._writer_named)
         fresh, parts = [], 0
         for field in missing.values():
             filled: dict[str, Any] = {"name": field["name"], "type": "null"}

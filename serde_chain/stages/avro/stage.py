@@ -34,6 +34,7 @@ from serde_chain.schemas.schema_registry import (
 from serde_chain.signals import let_through
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.native import NATIVE, native
 from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, NONE, SINGLE_OBJECT, AvroReader, unreadable
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
@@ -111,7 +112,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
     Without ``avro.schema``, ``use.latest.version`` uses the subject's latest schema in the registry.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, VALIDATE, FRAMING, NATIVE, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -119,6 +120,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         super().configure(config, is_key)
         self._validate = VALIDATE.read(config)
         self._write = require("fastavro", "avro").schemaless_writer
+        self._native = native(config)
         self._schema = read_schema(config)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
@@ -166,7 +168,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return self._encoder(schema, prefix, self._write)
 
     def _encoder(self, schema: AvroSchema, prefix: bytes, write: Write) -> Callable[[Any], bytes]:
-        new_buffer, parsed = io.BytesIO, schema.parsed
+        new_buffer, parsed, is_file = io.BytesIO, schema.parsed, isinstance(write, FileWriter)
         checks: list[Callable[[Any], None]] = [_check_depth] if schema.unbounded else []
         if self._validate:
             checks.append(partial(_validate, schema))
@@ -189,7 +191,10 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
                 raise _misfit(data, schema, error) from error
             return buffer.getvalue()
 
-        return encode
+        if self._native is None or is_file or schema.unbounded:
+            return encode
+        # What is taken passes the checks too.
+        return self._native.encoder(schema.parsed, encode, prefix, ordered=self._is_key)
 
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)  # always set if records depend on the topic
@@ -241,7 +246,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     A container file of one record becomes that record, any other file a list.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, ARROW_READER, MAX_PARTS, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, NATIVE, ARROW_READER, MAX_PARTS, *schema_registry.OPTIONS)
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -254,6 +259,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         self._registered: Lookups[SchemaKey, AvroReader] = Lookups()
         self._arrow_reader = ARROW_READER.read(config)
         self._budget = Budget.read(config)
+        self._native = native(config)
         self._decoders: dict[Any, Callable[..., Any]] = {}  # by the records' prefixes
         self._target = target
         self._own = schema
@@ -335,11 +341,17 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """The effective framing: how records name their schema."""
         return self._framing
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether the compiled part reads ordinary records."""
+        return self._native is not None
+
     def batch_form(self) -> BatchForm:
         """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 
-        return AvroBatch(self, may_be_fast=self._arrow_reader == "auto")
+        may_be_fast = self._arrow_reader == "auto"
+        return AvroBatch(self, may_be_fast=may_be_fast, native=self._native if may_be_fast else None)
 
     def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
         """The way to read the only record of a container file, and its bytes.
@@ -414,10 +426,12 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def _reader(self, source: AvroSchema, *, registered: int | None = None) -> AvroReader:
         target = self._target
         if target is None or target.parsed == source.parsed:
-            return AvroReader(source, source.readable, None, registered, budget=self._budget)
-        writer, target_, problems, filled = resolved(source, target)
+            return AvroReader(source, source.readable, None, registered, budget=self._budget, native=self._native)
+        writer, target_, problems, filled, skips_blindly = resolved(source, target)
         source = source.with_filled(filled) if filled else source
-        return AvroReader(source, readable(writer), target_, registered, problems, self._budget)
+        return AvroReader(
+            source, readable(writer), target_, registered, problems, self._budget, self._native, skips_blindly
+        )
 
 
 def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:

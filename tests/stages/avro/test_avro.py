@@ -1,6 +1,8 @@
 """Avro: schemas, evolution, and what does not fit."""
 
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_chain import DecodeError, DeserializerChain, EncodeError, RecordContext, SerializationError, SerializerChain
+from serde_chain.errors import MissingDependencyError
+from serde_chain.stages.avro import native
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert
 from tests.hypothesis_profiles import examples
 
@@ -241,3 +245,15 @@ def test_any_record_goes_through_a_chain_and_damage_is_told(data: st.DataObject,
             plain(bytes(bare))
         except DecodeError as error:
             assert error.message  # noqa: PT017, as above
+
+
+@pytest.mark.parametrize("installed", [None, types.SimpleNamespace(INTERFACE=0)])
+def test_the_compiled_part_may_be_required(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is missing, or has another interface."""
+    monkeypatch.setitem(sys.modules, "serde_chain_native", installed)
+    monkeypatch.setattr(native, "library", native.library.__wrapped__)  # it remembers what it has found
+    assert native.version() is None
+    config = {"avro.schema": '"string"'}
+    assert SerializerChain.from_config({"value.serializers": "avro", **config})("a", None) == b"\2a"
+    with pytest.raises(MissingDependencyError, match=r"avro\.native = on.*serde-chain\[native\]"):
+        DeserializerChain.from_config({"value.deserializers": "avro", "avro.native": "on", **config})

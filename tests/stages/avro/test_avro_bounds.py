@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain.arrow import Batch
 from serde_chain.schemas.nesting import MAX_DEPTH
 from serde_chain.schemas.parts import FREE_PARTS
 from serde_chain.stages.avro.schema import AvroSchema
@@ -229,3 +230,49 @@ def test_types_that_are_called_like_primitives_are_refused(name: str) -> None:
 def test_sizes_that_are_none_are_refused(size: Any) -> None:
     with pytest.raises(ConfigError, match="the size of F is not a number of bytes"):
         chains({"type": "array", "items": {"type": "fixed", "name": "F", "size": size}})
+
+
+@pytest.mark.parametrize("framing", ["none", "container"])
+@pytest.mark.parametrize(
+    "items",
+    [
+        "float",
+        {"type": "fixed", "name": "F", "size": 2},
+        {"type": "record", "name": "P", "fields": [{"name": "x", "type": "double"}, {"name": "y", "type": "boolean"}]},
+    ],
+)
+def test_a_huge_count_of_items_that_the_reader_leaves_out_is_an_error(items: Any, framing: str) -> None:
+    """fastavro skips items of fixed size without looking for the end of the data."""
+    left_out = {"name": "a", "type": ["null", {"type": "array", "items": items}]}
+    kept = {"name": "b", "type": "int"}
+    schema = json.dumps({"type": "record", "name": "R", "fields": [left_out, kept]})
+    config = {"avro.schema": schema, "avro.framing": framing}
+    target = json.dumps({"type": "record", "name": "R", "fields": [kept]})
+    chain = DeserializerChain.from_config({"value.deserializers": "avro", "avro.reader.schema": target, **config})
+    good = SerializerChain.from_config({"value.serializers": "avro", **config})({"a": [], "b": 5}, None)
+    assert isinstance(good, bytes)
+    huge = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"
+    bad = good.replace(b"\2\0\x0a", b"\2" + huge + b"\0\x0a")
+    if framing == "container":
+        bad = bad.replace(b"\2\6\2", b"\2\x18\2")  # the block's size
+    assert len(bad) == len(good) + len(huge)
+    assert chain(good, None) == {"b": 5}
+    with pytest.raises(DecodeError):
+        chain(bad, None)
+    batch = chain.read_batch(Batch([good, bad], topic="t"))
+    assert (batch.values.to_pylist(), list(batch.errors)) == ([{"b": 5}, None], [1])
+
+
+def test_a_huge_count_of_records_of_which_the_reader_keeps_nothing_is_an_error() -> None:
+    def schema(*fields: tuple[str, str]) -> str:
+        item = {"type": "record", "name": "I", "fields": [{"name": name, "type": type_} for name, type_ in fields]}
+        return json.dumps({"type": "array", "items": item})
+
+    config = {
+        "avro.schema": schema(("nothing", "null"), ("x", "float")),
+        "avro.reader.schema": schema(("nothing", "null")),
+    }
+    chain = DeserializerChain.from_config({"value.deserializers": "avro", **config})
+    assert chain(b"\2\0\0\0\0\0", None) == [{"nothing": None}]
+    with pytest.raises(DecodeError):
+        chain(b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\0\0\0\0\0", None)

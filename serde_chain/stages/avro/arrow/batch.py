@@ -1,6 +1,7 @@
 """The batch form of ``avro``: a column of records into an Arrow array.
 
-Large batches need no Python object per record: records are grouped by the schema that they name, each group is read as
+With the compiled part (:mod:`.native_reader`), no record of an ordinary schema becomes a Python object. Without it,
+large batches need no Python object per record: records are grouped by the schema that they name, each group is read as
 one block by the fast reader (:mod:`.fast_reader`), and the rows are put back in order. The following are read record by
 record, with the same result; large ``bytes`` fields bypass both readers (:mod:`.cut`):
 
@@ -20,6 +21,7 @@ from itertools import repeat
 from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
+from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.prefetch import Prefetch
@@ -30,8 +32,10 @@ from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
 from serde_chain.stages.avro.arrow.cut import Cutter
+from serde_chain.stages.avro.arrow.native_reader import NativeReader
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, SINGLE_OBJECT, AvroReader, FindsReaders
 from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
@@ -98,11 +102,13 @@ class AvroBatch(BatchForm):
     Args:
         stage: The stage.
         may_be_fast: Whether the fast reader may be used.
+        native: The compiled part, if it is used.
     """
 
-    def __init__(self, stage: FindsReaders, *, may_be_fast: bool = True) -> None:
+    def __init__(self, stage: FindsReaders, *, may_be_fast: bool = True, native: Native | None = None) -> None:
         self._stage = stage
         self._may_be_fast = may_be_fast
+        self._native = native
         # By `id()` of the schemas, which live as long as these entries.
         self._columns: dict[int, ArrowColumn] = {}
         self._decoders: dict[tuple[int, int], _Decoder] = {}
@@ -117,7 +123,12 @@ class AvroBatch(BatchForm):
         if len(self._decoders) > _MAX_DECODERS:  # container files bring their schemas
             self._decoders.clear()
             self._columns.clear()
-        if self._may_be_fast and is_worthwhile(len(batch), batch.column.nbytes) and fast_reader.is_usable():
+        if self._native is not None:
+            alike = self._alike(batch, batch.objects if batch.is_listed else batch.column)
+            if alike is not None:
+                return alike
+        has_fast = self._native is not None or (self._may_be_fast and fast_reader.is_usable())
+        if has_fast and is_worthwhile(len(batch), batch.column.nbytes):
             return self._in_groups(batch)
         return self._one_by_one(batch)
 
@@ -135,7 +146,7 @@ class AvroBatch(BatchForm):
         if self._stage.framing == CONTAINER:
             records, places = self._opened(batch)
         else:
-            alike = self._alike(batch)
+            alike = self._alike(batch, batch.objects)
             if alike is not None:
                 return alike
             records, places = batch.objects, self._located(batch)
@@ -155,27 +166,28 @@ class AvroBatch(BatchForm):
         ]
         return _joined(batch, pieces)
 
-    def _alike(self, batch: Batch) -> Any | None:
-        """A batch of good records of one known schema, as most are; None for all others."""
-        objects, size = batch.objects, _PREFIX_BYTES.get(self._stage.framing, 0)
-        if not objects or None in objects:
+    def _alike(self, batch: Batch, values: Any) -> Any | None:
+        """A batch of good records of one known schema, as most are; None for all others.
+
+        Args:
+            batch: The batch.
+            values: Its data, as a list or an array.
+        """
+        size = _PREFIX_BYTES.get(self._stage.framing, 0)
+        first = values[0] if len(values) else None
+        if first is not None and not isinstance(values, list):
+            first = first.as_py()
+        if first is None or self._stage.framing == CONTAINER:
             return None
-        if size and (
-            len({data[:size] for data in objects}) > 1
-            or objects[0][:1] == _GUID
-            or batch.rows_with_header((self._stage.header_name,))
-        ):
+        prefix = first[:size]
+        if size and (prefix[:1] == _GUID or batch.rows_with_header((self._stage.header_name,))):
             return None
-        if self._stage.question(objects[0], None) is not None:
+        if self._stage.question(first, None) is not None:
             return None
         try:
-            reader, start = self.located(objects[0], None)
-            target = self._stage.schema or reader.source
-            decoder = self._decoder(reader, target)
-            if len(objects) > decoder.records_at_once:
-                return None
-            decode = decoder.decode
-            return self._column(target).of([decode(data, start) for data in objects])
+            reader, start = self.located(first, None)
+            decoder = self._decoder(reader, self._stage.schema or reader.source)
+            return decoder.alike(values, start, prefix)
         except (SerializationError, ValueError, TypeError, OverflowError, batch.arrow.ArrowException) as error:
             let_through(error)
             return None
@@ -321,7 +333,7 @@ class AvroBatch(BatchForm):
         key = id(reader.source), id(target)
         decoder = self._decoders.get(key)
         if decoder is None:
-            decoder = self._decoders[key] = _Decoder(reader, self._column(target))
+            decoder = self._decoders[key] = _Decoder(reader, self._column(target), self._native)
         return decoder
 
 
@@ -439,22 +451,59 @@ class _Decoder:
         records_at_once: Maximum number of records whose values are Python objects at once.
     """
 
-    def __init__(self, reader: AvroReader, column: ArrowColumn) -> None:
+    def __init__(self, reader: AvroReader, column: ArrowColumn, native: Native | None) -> None:
         self._column = column
         self._source = reader.source
         self._reader = reader
         same = reader.source.parsed == column.schema.parsed
-        self._writer, self._target, problems, _ = rewritten(reader.source, None if same else column.schema)
+        self._writer, self._target, problems, _, blind = rewritten(reader.source, None if same else column.schema)
         writer = readable(self._writer)
-        self.decode = AvroReader(reader.source, writer, self._target, problems=problems, budget=reader.budget).decode
+        self.decode = AvroReader(
+            reader.source, writer, self._target, None, problems, reader.budget, native, blind
+        ).decode
+        self._native = self._compiled(native)
         free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
         self.records_at_once = max(_OBJECTS // free, 1)
+
+    def _compiled(self, native: Native | None) -> NativeReader | None:
+        if native is None or self._source.unbounded:
+            return None
+        try:
+            return NativeReader(native, self._writer, self._target, self._column)
+        except ValueError as error:
+            _log.debug("%s is not read by the compiled part: %s", self._source.name, error)
+            return None
+
+    def alike(self, values: Any, start: int, prefix: bytes) -> Any | None:
+        """Read good records of this schema; None if there are others.
+
+        Args:
+            values: The records, as a list or an array.
+            start: The start of their bodies.
+            prefix: The bytes with which a record of this schema begins.
+
+        Raises:
+            DecodeError: A record is unreadable.
+        """
+        if self._native is not None and self._is_bounded(values):
+            array, left = self._native.read(values, start, prefix)
+            return None if left else array
+        if not isinstance(values, list) or len(values) > self.records_at_once:
+            return None
+        if any(data is None or data[: len(prefix)] != prefix for data in values):
+            return None
+        decode = self.decode
+        return self._column.of([decode(data, start) for data in values])
+
+    @cached_property
+    def _weight(self) -> int:
+        return avro_bounds.weight(self._source.parsed, self._source.named)
 
     @cached_property
     def _fast_schema(self) -> FastSchema | None:
         """Compiled for the first worthwhile group: container files may bring one schema each."""
         # The fast reader's schema has no names: types used twice are expanded twice.
-        if avro_bounds.weight(self._source.parsed, self._source.named) > MOST_FIELDS:
+        if self._weight > MOST_FIELDS:
             return None
         try:
             return FastSchema(self._writer, self._target, self._column.type_as_read)
@@ -464,11 +513,15 @@ class _Decoder:
 
     @cached_property
     def _cutter(self) -> Cutter | None:
-        """For large fields; None if records must be checked first."""
-        return None if self._source.unbounded else Cutter(self._writer, self._target)
+        """For large fields; None if records must be checked first, or with too many types, as it has no names."""
+        if self._source.unbounded or self._weight > MOST_FIELDS:
+            return None
+        return Cutter(self._writer, self._target)
 
     def read(self, group: _Group, batch: Batch) -> Any:
         """The records in Arrow; unreadable ones are null, and reported to the batch."""
+        if self._native is not None and self._is_bounded(group.values):
+            return self._read_natively(self._native, group, batch)
         cut = None if self._cutter is None else self._cutter.cut(group.values, group.start)
         if cut is not None:
             failed = len(batch.errors)
@@ -479,17 +532,33 @@ class _Decoder:
                 return restored
         return self._read(group, batch)
 
+    def _read_natively(self, native: NativeReader, group: _Group, batch: Batch) -> Any:
+        pieces: list[Any] = []
+        for begin, count in _blocks(group.values):
+            array, left = native.read(group.values.slice(begin, count), group.start)
+            if left:
+                # What the compiled part does not take: read by the others, and put in its place.
+                places = batch.arrow.array(left, batch.arrow.int64())
+                rows = batch.compute.add(places, begin)
+                rows = rows if group.rows is None else group.rows.take(rows)
+                others = group._replace(rows=rows, values=group.values.slice(begin, count).take(places))
+                instead = _joined(batch, list(self._one_by_one(others, batch, 0, len(left))))
+                order = list(range(count))
+                for at, place in enumerate(left):
+                    order[place] = count + at
+                array = batch.arrow.concat_arrays([array, instead]).take(batch.arrow.array(order, batch.arrow.int64()))
+            pieces.append(array)
+        return _joined(batch, pieces)
+
     def _read(self, group: _Group, batch: Batch) -> Any:
         pieces: list[Any] = []
-        size = group.values.nbytes
-        step = len(group.values) if size <= _BLOCK_BYTES else max(1, len(group.values) * _BLOCK_BYTES // size)
-        for begin in range(0, len(group.values), step):
-            pieces += self._block(group, batch, begin, min(step, len(group.values) - begin))
+        for begin, count in _blocks(group.values):
+            pieces += self._block(group, batch, begin, count)
         return _joined(batch, pieces)
 
     def _block(self, group: _Group, batch: Batch, begin: int, count: int) -> list[Any]:
         values = group.values.slice(begin, count)
-        may_be_fast = is_worthwhile(count, values.nbytes) and self._is_bounded(values, batch)
+        may_be_fast = is_worthwhile(count, values.nbytes) and self._is_bounded(values) and fast_reader.is_usable()
         fast = self._fast_schema if may_be_fast and self._has_parts(values, group.start) else None
         if fast is None:
             return list(self._one_by_one(group, batch, begin, begin + count))
@@ -517,11 +586,15 @@ class _Decoder:
             return True
         return False
 
-    def _is_bounded(self, values: Any, batch: Batch) -> bool:
+    def _is_bounded(self, values: Any) -> bool:
         """Whether no record needs a check first; lengths count if the budget depends on them."""
         longest = 0
         if self._reader.budget.most is not None:
-            longest = batch.compute.max(batch.compute.binary_length(values)).as_py() or 0
+            if isinstance(values, list):
+                longest = max((len(data) for data in values if data is not None), default=0)
+            else:
+                compute = require("pyarrow.compute", "arrow")
+                longest = compute.max(compute.binary_length(values)).as_py() or 0
         return self._reader.is_bounded(longest)
 
     def _one_by_one(self, group: _Group, batch: Batch, begin: int, end: int) -> Iterator[Any]:
@@ -530,6 +603,14 @@ class _Decoder:
             some = rows[at : at + self.records_at_once]
             records = group.values.slice(begin + at, len(some)).to_pylist()
             yield _read(batch, self._column, some, records, repeat((self.decode, group.start)))
+
+
+def _blocks(values: Any) -> Iterator[tuple[int, int]]:
+    """First row and number of rows of pieces of limited size."""
+    rows, size = len(values), values.nbytes
+    step = rows if size <= _BLOCK_BYTES else max(1, rows * _BLOCK_BYTES // size)
+    for begin in range(0, rows, step):
+        yield begin, min(step, rows - begin)
 
 
 def _read(

@@ -191,7 +191,9 @@ def read_fast(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def chain(schema: Any, **config: Any) -> DeserializerChain:
-    return DeserializerChain.from_config({"value.deserializers": "avro", "avro.schema": json.dumps(schema), **config})
+    return DeserializerChain.from_config(
+        {"value.deserializers": "avro", "avro.schema": json.dumps(schema), "avro.native": "off", **config}
+    )
 
 
 def one_by_one(made: DeserializerChain, records: list[bytes]) -> BatchResult:

@@ -1,0 +1,22 @@
+//! The compiled part of serde-chain: Avro records to and from Python objects, and into Arrow.
+//!
+//! It takes what is plain and leaves the rest to fastavro: errors, and the meaning of unusual bytes and values, are
+//! therefore the same with and without it.
+
+mod arrow;
+mod decode;
+mod encode;
+mod schema;
+mod wire;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn serde_chain_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Raised when the Python side would have to change.
+    module.add("INTERFACE", 1)?;
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add_class::<arrow::ColumnDecoder>()?;
+    module.add_class::<decode::Decoder>()?;
+    module.add_class::<encode::Encoder>()
+}

@@ -1,0 +1,173 @@
+"""The compiled decoder and encoder of the package ``serde-chain-native``, used if it is installed.
+
+It takes ordinary schemas, bytes and values only. Everything else is passed to fastavro, which also reports all errors,
+so the results are the same with and without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any, Final, Protocol, cast
+
+from payload_stores.errors import MissingDependencyError
+from payload_stores.options import Option, choice
+from payload_stores.plugins import require
+from serde_chain.stages.avro.decimal import logical_readers
+
+__all__ = ["NATIVE", "ColumnDecoder", "Native", "library", "native", "version"]
+
+NATIVE: Final = Option(
+    "avro.native",
+    choice("auto", "on", "off"),
+    "auto",
+    doc="the compiled reader and writer of serde-chain[native]: auto (if installed), on (required), or off",
+)
+
+# The interface that this version of serde-chain uses.
+_INTERFACE: Final = 1
+
+
+class _Decoder(Protocol):
+    def decode(self, data: Any, start: int = 0, /) -> Any: ...
+
+
+class _Encoder(Protocol):
+    def encode(self, data: Any, /) -> bytes: ...
+
+
+class ColumnDecoder(Protocol):
+    """Decodes records of one schema into Arrow."""
+
+    def of_list(self, records: list[Any], start: int, prefix: bytes, /) -> tuple[Any, list[int]]:
+        """Decode a list of records."""
+
+    def of_array(self, schema: Any, array: Any, start: int, prefix: bytes, /) -> tuple[Any, list[int]]:
+        """Decode an array of records, exported as two capsules."""
+
+
+class _Library(Protocol):
+    __version__: str
+
+    def ColumnDecoder(  # noqa: N802
+        self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int, /
+    ) -> ColumnDecoder: ...
+
+    def Decoder(  # noqa: N802
+        self,
+        writer: Any,
+        reader: Any,
+        logical: Mapping[str, Any],
+        otherwise: Callable[..., Any],
+        longest: int | None,
+        /,
+    ) -> _Decoder: ...
+
+    def Encoder(  # noqa: N802
+        self,
+        schema: Any,
+        logical: Mapping[str, Any],
+        otherwise: Callable[[Any], bytes],
+        prefix: bytes,
+        ordered: bool,
+        /,
+    ) -> _Encoder: ...
+
+
+class Native:
+    """Compiles schemas.
+
+    Args:
+        library: The module ``serde_chain_native``.
+    """
+
+    def __init__(self, library: _Library) -> None:
+        self._library = library
+
+    def decoder(
+        self, writer: Any, reader: Any, otherwise: Callable[..., Any], longest: int | None
+    ) -> Callable[..., Any]:
+        """A function of a framed record and the start of its body (0 by default).
+
+        Args:
+            writer: The schema of the records in the form with which fastavro reads.
+            reader: The schema to read into, likewise; None if it is the same.
+            otherwise: The function for records that are not taken.
+            longest: Maximum length in bytes; longer records are not taken. None for any.
+
+        Returns:
+            ``otherwise`` itself if the schema is not taken.
+        """
+        try:
+            return self._library.Decoder(writer, reader, logical_readers(), otherwise, longest).decode
+        except ValueError:
+            return otherwise
+
+    def encoder(
+        self, schema: Any, otherwise: Callable[[Any], bytes], prefix: bytes, *, ordered: bool
+    ) -> Callable[[Any], bytes]:
+        """A function of a value.
+
+        Args:
+            schema: The schema in the form with which fastavro writes.
+            otherwise: The function for values that are not taken.
+            prefix: The bytes in front of a record.
+            ordered: Whether maps must be sorted; schemas with maps are not taken then.
+
+        Returns:
+            ``otherwise`` itself if the schema is not taken.
+        """
+        writers = require("fastavro.write", "avro").LOGICAL_WRITERS
+        try:
+            return self._library.Encoder(schema, writers, otherwise, prefix, ordered).encode
+        except ValueError:
+            return otherwise
+
+    def column_decoder(self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int) -> ColumnDecoder:
+        """Compile a pair of schemas, as rewritten for Arrow.
+
+        Args:
+            writer: The writer's schema.
+            reader: The reader's schema; None without resolution.
+            type_: The ``pyarrow.DataType`` of the column.
+            type_as_read: The same with timestamps in the schema's unit.
+            most: Maximum number of types; those used twice count twice.
+
+        Raises:
+            ValueError: The schemas are not taken.
+        """
+        return self._library.ColumnDecoder(writer, reader, type_, type_as_read, most)
+
+
+def native(config: Mapping[str, object]) -> Native | None:
+    """The compiled part, as configured; None if it is not used.
+
+    Raises:
+        MissingDependencyError: It is required, and not installed.
+    """
+    wanted = NATIVE.read(config)
+    if wanted == "off":
+        return None
+    found = library()
+    if found is None and wanted == "on":
+        raise MissingDependencyError(
+            f"{NATIVE.name} = on, but serde-chain-native is not installed, or of another version",
+            hint="pip install 'serde-chain[native]'",
+        )
+    return None if found is None else Native(found)
+
+
+def version() -> str | None:
+    """The version of the installed compiled part; None without it."""
+    found = library()
+    return None if found is None else found.__version__
+
+
+@cache
+def library() -> _Library | None:
+    """The installed compiled part with the interface used here; None without it."""
+    try:
+        module = require("serde_chain_native", "native")
+    except MissingDependencyError:
+        return None
+    return cast(_Library, module) if module.INTERFACE == _INTERFACE else None

@@ -1,0 +1,44 @@
+"""The compiled part and fastavro: the same bytes, values and errors."""
+
+from __future__ import annotations
+
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.hypothesis_profiles import examples
+from tests.native.cases import Ways, mutant, schema_of, value_of
+from tests.stages.avro.evolution import Evolution
+
+
+@settings(max_examples=examples(1000))
+@given(st.randoms(use_true_random=False))
+def test_equals_fastavro(random: Random) -> None:
+    ways = Ways(schema_of(random))
+    for odd in (0, 0, 0.05):
+        data = ways.compare_written(value_of(random, ways.parsed, ways.named, odd))
+        if data is not None:
+            ways.compare_read(data)
+            ways.compare_read(mutant(random, data))
+
+
+@settings(max_examples=examples(500))
+@given(st.randoms(use_true_random=False))
+def test_columns_equal_those_of_fastavro(random: Random) -> None:
+    ways = Ways(schema_of(random))
+    good = [data for _ in range(3) if (data := ways.compare_written(value_of(random, ways.parsed, ways.named, 0)))]
+    ways.compare_columns([*good, None])
+    ways.compare_columns([*good, *(mutant(random, data) for data in good)])
+
+
+@settings(max_examples=examples(300))
+@given(st.randoms(use_true_random=False))
+def test_another_schema_equals_fastavro(random: Random) -> None:
+    case = Evolution(random.randrange(2**32))
+    ways = Ways(case.writer, case.reader)
+    good = [data for _ in range(3) if (data := ways.compare_written(case.value())) is not None]
+    bad = [mutant(random, data) for data in good]
+    for data in (*good, *bad):
+        ways.compare_read(data)
+    ways.compare_columns([*good, *bad], case.reader)
