@@ -186,6 +186,8 @@ class Window:
         """Remove the messages that the last call delivered or reported."""
         self.put_down()
         given, count = self.given, len(self.given)
+        # Taken back after an interrupt below, they would be decoded twice.
+        self.confirmed = count
         if self._begins_with_given():
             self._take(self.last_given())
             for noted in (self.decoded, self.under_way, self.aside):

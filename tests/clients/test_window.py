@@ -1,11 +1,14 @@
 """What a consumer holds between its calls."""
 
+import itertools
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from confluent_kafka import Message
 
 from serde_chain.clients.window import Window
+from tests.interrupts import interrupted_at
 
 
 def message(partition: int, offset: int) -> "Message[bytes, bytes]":
@@ -162,3 +165,21 @@ def test_the_last_record_of_each_partition_counts() -> None:
         window.expect(topics)
         window.given = given
         assert list(window.last_given()) == last
+
+
+def test_what_an_interrupted_call_has_begun_to_remove_is_not_taken_back() -> None:
+    """Without the note of its decoded parts, it would be decoded twice."""
+    for number in itertools.count():
+        window, record = Window(), message(0, 0)
+        window.fetch(lambda _seconds, record=record: record, 0)  # type: ignore[misc]
+        window.decoded[id(record)] = "its parts"
+        window.given = (record,)
+        is_interrupted = True
+        with suppress(KeyboardInterrupt), interrupted_at(number, ("serde_chain/clients/window.py",)):
+            window.settle()
+            is_interrupted = False
+        window.take_back()
+        window.settle()
+        assert window.decoded or not window.messages
+        if not is_interrupted:
+            break
