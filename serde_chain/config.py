@@ -390,7 +390,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
 def _with_right_prefix(key: str, used: Iterable[Option[Any]], owned: Iterable[str]) -> str | None:
     """The option of a configured stage or store that a key with a misspelt prefix names (``maks.byte``), or None.
 
-    Only the prefix may differ, and it must be nobody's, so that a client's own keys never match.
+    Only the prefix may differ, and it must be unknown, so that a client's own keys never match.
     """
     prefix, _, rest = key.partition(".")
     if not rest or prefix in CLIENT_PREFIXES or prefix in owned:

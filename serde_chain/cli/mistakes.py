@@ -131,7 +131,7 @@ def _all(config: Config) -> Iterator[ContextualError]:
     yield from _of_policy(usable)
     client = configuration.client_config(usable)
     if _has_unresolved(config):
-        # A key with a prefix of nobody's may belong to the missing stage or store, which is reported already.
+        # A key with an unknown prefix may belong to the missing stage or store, which is reported already.
         client = {key: value for key, value in client.items() if configuration.is_of_librdkafka(key)}
     yield from _of_client(client)
 

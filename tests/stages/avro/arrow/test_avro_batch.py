@@ -229,10 +229,8 @@ def test_every_schema_gives_the_same(read_fast: list[int]) -> None:
     )
 
 
-@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
-@given(samples(), st.data())
-def examples_of_damaged_records(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
-    schema, records = sample
+def damage(records: list[bytes], data: st.DataObject) -> None:
+    """Damage one of the records, or two."""
     row = data.draw(st.integers(0, len(records) - 1))
     record = records[row]
     at = data.draw(st.integers(0, len(record)))
@@ -248,6 +246,13 @@ def examples_of_damaged_records(sample: tuple[Any, list[bytes]], data: st.DataOb
         records[row], records[row + 1] = record[:at], record[at:] + records[row + 1]
     else:
         records[row] = record + data.draw(st.binary(min_size=1, max_size=4))
+
+
+@settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
+@given(samples(), st.data())
+def examples_of_damaged_records(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
+    schema, records = sample
+    damage(records, data)
     check(schema, records)
 
 

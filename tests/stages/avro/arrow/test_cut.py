@@ -15,7 +15,7 @@ from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.stages.avro.arrow import cut
 from serde_chain.wire import varint
 from tests.hypothesis_profiles import examples
-from tests.stages.avro.arrow.test_avro_batch import chain, check, encode, samples
+from tests.stages.avro.arrow.test_avro_batch import chain, check, damage, encode, samples
 
 LARGE = 20_000
 
@@ -254,20 +254,7 @@ def test_every_schema_gives_the_same_in_another(restored: list[int]) -> None:
 @given(with_fields(), st.data())
 def test_damaged_records_give_the_same(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
     schema, records = sample
-    row = data.draw(st.integers(0, len(records) - 1))
-    record = records[row]
-    at = data.draw(st.integers(0, len(record)))
-    kind = data.draw(st.sampled_from(["short", "foreign", "other", "longer", "shift"]))
-    if kind == "short":
-        records[row] = record[:at]
-    elif kind == "foreign":
-        records[row] = data.draw(st.binary(max_size=20))
-    elif kind == "other" and at < len(record):
-        records[row] = record[:at] + bytes([data.draw(st.integers(0, 255))]) + record[at + 1 :]
-    elif kind == "shift" and row + 1 < len(records):
-        records[row], records[row + 1] = record[:at], record[at:] + records[row + 1]
-    else:
-        records[row] = record + data.draw(st.binary(min_size=1, max_size=4))
+    damage(records, data)
     check(schema, records)
 
 
