@@ -151,6 +151,7 @@ def test_doctor_says_so() -> None:
     assert list(found()) == [f"ok       avro: compiled: serde-chain-native {serde_chain_native.__version__}"]
     assert not list(found(**{"avro.native": "off"}))
     assert not list(found(**{"value.deserializers": "json"}))
+    assert ["for batches" in said for said in found(**{"avro.framing": "container"})] == [True]
 
 
 def test_explain_says_so() -> None:

@@ -43,7 +43,7 @@ from serde_chain.transfer import Transfer, finish
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["AvroDeserializer", "AvroSerializer", "AvroWay"]
+__all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
 
 FRAMING: Final = Option(
     "avro.framing",
