@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
-from serde_chain.base import Buffer, Deserializer, Serializer
+from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
 from serde_chain.record import Context, get_header, set_header
@@ -34,6 +34,7 @@ from serde_chain.schemas.schema_registry import (
 from serde_chain.signals import let_through
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.native import NATIVE, native
 from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, NONE, SINGLE_OBJECT, AvroReader, unreadable
 from serde_chain.stages.avro.resolution import resolved
@@ -206,6 +207,12 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         prefix, header = frame_of(registered, self._framing, is_key=self._is_key)
         return _Writer(self._encoder(schema, prefix, self._write), header, schema, prefix)
 
+    holds_objects = True
+
+    def field_type(self) -> FieldType | None:
+        """The type of values; None if the registry determines it. See :class:`~serde_chain.base.DescribesFields`."""
+        return None if self.value_schema is None else field_type(self.value_schema.parsed, self.value_schema.named)
+
     @property
     def value_schema(self) -> AvroSchema | None:
         """The schema of each value; None if the registry determines it, or if a value may be a list of records."""
@@ -318,6 +325,13 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def schema(self) -> AvroSchema | None:
         """The schema to read all records into; None if each is read with its own."""
         return self._target or self._own
+
+    holds_objects = True
+
+    def field_type(self) -> FieldType | None:
+        """The type of values; None if each record names its own. See :class:`~serde_chain.base.DescribesFields`."""
+        schema = None if self._framing == CONTAINER and self._target is None else self.schema
+        return None if schema is None else field_type(schema.parsed, schema.named)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one record."""
