@@ -43,8 +43,9 @@ from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
+    from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
-__all__ = ["AvroDeserializer", "AvroSerializer", "AvroWay"]
+__all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
 
 FRAMING: Final = Option(
     "avro.framing",
@@ -221,6 +222,29 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
     def depends_on_topic(self) -> bool:
         """Whether records of different topics may be written differently."""
         return self._registry is not None
+
+    def column_writer(self) -> NativeWriter | None:
+        """Writes Arrow arrays without Python objects.
+
+        Returns:
+            The writer; None without the compiled part, if it does not take the schema, or if a record is more than a
+            prefix and Avro's binary encoding.
+
+        Raises:
+            MissingDependencyError: pyarrow is not installed.
+        """
+        schema = self._schema
+        if self._native is None or self._registry is not None or schema is None or schema.unbounded:
+            return None
+        way = self.way_of(None)
+        if way is None:
+            return None
+        from serde_chain.stages.avro.arrow.native_writer import NativeWriter
+
+        try:
+            return NativeWriter(self._native, schema, way.prefix, ordered=self._is_key)
+        except ValueError:
+            return None
 
     def way_of(self, ctx: Context | None) -> AvroWay | None:
         """The way to write records for other writers, such as Spark's ``to_avro``.
