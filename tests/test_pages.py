@@ -349,7 +349,8 @@ EXTRAS = {
     "from serde_chain import SerializerChain\n"
     "SerializerChain.from_config({'value.serializer': 'protobuf', 'protobuf.message.class': Message})(Message())",
     "json": stages("json", data={"id": 1}, **{"json.schema": '{"type": "object"}'}),
-    "compression": stages("zstd", "lz4", "gzip", "snappy"),
+    "bson": stages("bson", data={"id": 1}),
+    "compression": stages("zstd", "lz4", "gzip", "snappy", "zlib"),
     "encryption": stages("encrypt", **{"encryption.keys": {"k": bytes(32)}}),
     "arrow": "from serde_chain import DeserializerChain\n"
     "DeserializerChain.from_config({'value.deserializer': 'string'}).to_arrow([b'a'], topic='t')\n"

@@ -22,7 +22,7 @@ __all__ = ["compiled", "readers", "registry", "schemas"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
 # Codecs, each of which reads the others, and stages that leave the bytes unchanged.
-_CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
+_CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy", "zlib"})
 _AUTO: Final = "auto"
 _IDLE: Final = frozenset({"bytes", "describe"})
 
