@@ -16,6 +16,7 @@ from serde_chain.testing.services.errors import ServiceMissingError
 
 NAMES = (
     "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "alerts", "schemas",
+    "raw_parquet",
     "hop", "s3", "stores", "kafka_store", "payloads", "memory", "sweep",
     "spark_decode", "spark_references", "spark_encode", "spark_memory",
 )  # fmt: skip
