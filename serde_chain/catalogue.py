@@ -61,6 +61,7 @@ _BUILTINS: Final = {
     "encrypt": ("encryption.stage", "Encryption"),
     "entry-metadata": ("entry_metadata", "EntryMetadata"),
     "large-message": ("large_message.{way}", "LargeMessage"),
+    "large-fields": ("large_fields.{way}", "LargeFields"),
 }
 _WAYS: Final = {"Serializer": "write", "Deserializer": "read"}
 

@@ -8,14 +8,16 @@ name the stage and the record.
 from __future__ import annotations
 
 import contextlib
+import copy
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from payload_stores.base import SupportsRetryCount
-from payload_stores.errors import drop_data
+from payload_stores.errors import drop_data, release
 from serde_chain import config as configuration
 from serde_chain import order
 from serde_chain.base import (
@@ -28,9 +30,10 @@ from serde_chain.base import (
     SupportsAsyncClusterId,
     SupportsClose,
     SupportsClusterId,
-    SupportsOffload,
+    SupportsFetch,
     SupportsReferences,
     SupportsTransfers,
+    SupportsUploads,
     is_stream,
 )
 from serde_chain.catalogue import (
@@ -56,7 +59,7 @@ from serde_chain.errors import (
     in_chain,
     is_about_record,
 )
-from serde_chain.record import KEY, VALUE, Context, RecordContext
+from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header
 from serde_chain.signals import let_through
 from serde_chain.stage_calls import composed, plain_call, stage_call
 from serde_chain.transfer import Transfer, finish, then
@@ -66,10 +69,11 @@ if TYPE_CHECKING:
 
     from payload_stores.base import PayloadStore, RecordWriter
     from serde_chain.arrow import Batch, BatchForm, BatchResult
-    from serde_chain.base import Buffer
     from serde_chain.wire.reference_format import Reference
 
 __all__ = ["DeserializerChain", "SerializerChain", "close_all"]
+
+_log = logging.getLogger("serde_chain")
 
 
 def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
@@ -138,6 +142,9 @@ class _Chain(Stage):
         # Any writer can add a header; it must not bypass these stages.
         self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
+        self._resolves = any(
+            isinstance(stage, Stage) and stage.moves_payloads and stage.takes is not Data.OBJECT for stage in stages
+        )
         if stages and isinstance(stages[0], Stage):
             self.takes = stages[0].takes
         if stages and isinstance(stages[-1], Stage):
@@ -306,7 +313,10 @@ class _Chain(Stage):
                     return result
         step = self._go_on(data, ctx, 0)
         # Transfers have an abstract class, which is slow to compare with; most results are bytes.
-        return finish(step) if self._waits and type(step) is not bytes else step
+        return finish(step, self._undo) if self._waits and type(step) is not bytes else step
+
+    def _undo(self, reference: str) -> None:
+        """Delete what a transfer made for a record that failed later."""
 
     def begin(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Run one key or value through the stages, up to the first I/O of a stage.
@@ -430,7 +440,7 @@ class SerializerChain(_Chain, Serializer[Any]):
         Args:
             limits: The client's limits.
         """
-        return self._with_offload(lambda stage: stage.with_limits(limits))
+        return self._with_uploads(lambda stage: stage.with_limits(limits))
 
     def within(self, writer: RecordWriter) -> Self:
         """The chain with payloads in a client's transactions; it shares the stages without payloads.
@@ -438,15 +448,25 @@ class SerializerChain(_Chain, Serializer[Any]):
         Args:
             writer: The client's transactional producer.
         """
-        return self._with_offload(lambda stage: stage.within(writer))
+        return self._with_uploads(lambda stage: stage.within(writer))
 
-    def _with_offload(self, change: Callable[[SupportsOffload], Any]) -> Self:
+    def _with_uploads(self, change: Callable[[SupportsUploads], Any]) -> Self:
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
         changed._arrange(
-            tuple(change(stage) if isinstance(stage, SupportsOffload) else stage for stage in self._stages)
+            tuple(change(stage) if isinstance(stage, SupportsUploads) else stage for stage in self._stages)
         )
         return changed
+
+    def _undo(self, reference: str) -> None:
+        for stage in self._stages:
+            if isinstance(stage, SupportsUploads) and stage.owns(reference):
+                try:
+                    stage.delete(reference)
+                except PayloadStoreError as error:
+                    release(error)
+                    _log.warning("the payload of a record that failed could not be deleted: %s", error)
+                return
 
     def _check_key(self) -> None:
         for stage, label in zip(self._stages, self._labels, strict=True):
@@ -473,7 +493,15 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     _failure = DecodeError
     _forms: Sequence[tuple[Any, BatchForm | None]] | None = None
 
-    def to_arrow(self, values: Any, headers: Any = None, *, topic: str, keys: Any = None) -> Any:
+    def to_arrow(
+        self,
+        values: Any,
+        headers: Any = None,
+        *,
+        topic: str,
+        keys: Any = None,
+        columns: Sequence[str] | None = None,
+    ) -> Any:
         """Deserialize a batch into an Arrow array, with no Python object per record where the stages allow.
 
         Args:
@@ -483,6 +511,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
                 source, ``list<struct<key: string, value: binary>>``. Not changed.
             topic: The topic.
             keys: The records' encoded keys, in the form of ``values``, if a stage needs them.
+            columns: Names of fields, or dotted paths (``diaSource.psfFlux``), for typed values: the result has only
+                these. Of fields that ``large-fields`` has moved, only these are fetched. None for all.
 
         Returns:
             ``pyarrow.Array`` with a row per record, null where the value is null: structs for Avro records, bytes if
@@ -491,6 +521,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         Raises:
             SerializationError: A record is undecodable; ``row`` is its position in the batch. :meth:`read_batch`
                 continues without it.
+            ConfigError: The values have no such column.
             MissingDependencyError: The extra ``arrow`` is not installed.
 
         Example:
@@ -500,7 +531,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         """
         from serde_chain.arrow import Batch  # most chains never see one
 
-        return self.read_batch(Batch(values, headers, topic=topic, field=self._field, keys=keys)).checked()
+        batch = Batch(values, headers, topic=topic, field=self._field, keys=keys, columns=columns)
+        return self.read_batch(batch).checked()
 
     def read_batch(self, batch: Batch) -> BatchResult:
         """Deserialize a batch; undecodable records are null, and their errors are in the result.
@@ -541,7 +573,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         if self._forms is None:
             self._forms = [(stage, find_form(stage)) for stage in self._stages]
         for part in run(self._forms, batch, self._error, most_bytes):
-            if part.errors and not self.moves_payloads:
+            if part.errors and not self._resolves:
                 part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)
             yield part
 
@@ -550,29 +582,43 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         """The stores that its stages read from. See :class:`~serde_chain.base.SupportsReferences`."""
         return tuple(store for stage in self._stages if isinstance(stage, SupportsReferences) for store in stage.stores)
 
-    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """The reference in a placeholder, without a download. See :class:`~serde_chain.base.SupportsReferences`.
+    def references_in(self, data: Any, ctx: Context | None) -> tuple[Reference, ...]:
+        """The references in a record, of its whole value and of fields.
 
-        Runs the stages before the one that follows references.
+        See :class:`~serde_chain.base.SupportsReferences`.
+
+        Runs the stages before the one that follows references. Fields are looked for only in records whose header
+        names some; a payload of the whole value is fetched then.
 
         Raises:
-            SerializationError: One of these stages failed, or the placeholder is malformed.
+            SerializationError: One of these stages failed, or a reference is malformed.
         """
+        found: tuple[Reference, ...] = ()
         given: Any = data
+        ctx = _copy_of(ctx)  # stages remove headers
+        following = [at for at, stage in enumerate(self._stages) if isinstance(stage, SupportsReferences)]
         for at, stage in enumerate(self._stages):
             try:
                 if isinstance(stage, SupportsReferences):
-                    return stage.reference_in(given, ctx)
+                    found += stage.references_in(given, ctx)
+                if not any(later > at and self._may_refer(later, ctx) for later in following):
+                    break
                 given = stage(given, ctx)
             except Exception as error:
                 raise self._error(at, error, ctx) from error
             if given is None:
                 break
-        return None
+        return found
+
+    def _may_refer(self, at: int, ctx: Context | None) -> bool:
+        """Whether a record may have a reference that a later stage follows."""
+        stage = self._stages[at]
+        names = stage.marker_headers() if isinstance(stage, SupportsFetch) else None
+        return names is None or any(get_header(ctx, name) is not None for name in names)
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
         failure = super()._error(at, error, ctx)
-        if ctx is None or not isinstance(failure, DecodeError) or self.moves_payloads:
+        if ctx is None or not isinstance(failure, DecodeError) or self._resolves:
             return failure
         return tell_placeholder(failure, ctx)
 
@@ -586,6 +632,15 @@ def _bound(stages: list[Any]) -> tuple[Any, ...]:
     padded = [None, *stages, None]
     around = zip(padded[:-2], stages, padded[2:], strict=True)
     return tuple(stage.bind(before, after) if isinstance(stage, Stage) else stage for before, stage, after in around)
+
+
+def _copy_of(ctx: Context | None) -> Context | None:
+    """A context whose headers can be changed."""
+    if ctx is None:
+        return None
+    copied = copy.copy(ctx)
+    copied.headers = copy.copy(ctx.headers)
+    return copied
 
 
 def _numbered(names: Iterable[str]) -> tuple[str, ...]:

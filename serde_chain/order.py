@@ -1,7 +1,8 @@
 """Valid stage orders. Others are refused before a stage is made; the error names both stages and their positions.
 
-The rules name no stage. Neighbours must agree on the kind of data. Between a stage that moves payloads and the broker,
-only stages that wrap or unwrap placeholders are allowed.
+The rules name no stage. Neighbours must agree on the kind of data. Between a stage that moves whole payloads and the
+broker, only stages that wrap or unwrap placeholders are allowed. Where a chain authenticates its data, moved fields are
+authenticated too.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-from serde_chain.base import Data, Deserializer, Serializer, is_stage
+from serde_chain.base import Data, Deserializer, MovesFields, Serializer, Stage, is_stage
 from serde_chain.catalogue import SERIALIZE, Side
 from serde_chain.errors import ConfigError
 
@@ -32,10 +33,12 @@ def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
     _check_neighbours(stages, labels)
     for at, stage in enumerate(stages):
         if is_stage(stage) and stage.moves_payloads:
-            if side is SERIALIZE:
+            if side is SERIALIZE and stage.gives is not Data.OBJECT:
                 _check_after(stages, labels, at)
-            else:
+            elif side is not SERIALIZE and stage.takes is not Data.OBJECT:
                 _check_before(stages, labels, at)
+        if isinstance(stage, MovesFields) and not isinstance(stage, type):
+            _check_fields(stage, stages, labels, at)
 
 
 def _check_kinds(stages: Sequence[object], labels: Sequence[str]) -> None:
@@ -78,6 +81,19 @@ def _check_before(stages: Sequence[object], labels: Sequence[str], at: int) -> N
                 f"{label} cannot come before {labels[at]}",
                 hint="Deserializers are listed in the order in which they are applied to what came from the broker, so "
                 "the stage that fetches payloads comes first, after any that declare unwraps_placeholders",
+            )
+
+
+def _check_fields(stage: MovesFields, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+    """Refuse plain payloads of fields beside encrypted records."""
+    if stage.authenticates_fields:
+        return
+    for other, label in zip(stages, labels, strict=False):
+        if isinstance(other, Stage) and other.authenticates:
+            raise ConfigError(
+                f"{labels[at]} moves fields around {label}: their payloads would be stored unencrypted, and be "
+                "accepted from writers without a key",
+                hint="Name the stage in large.fields.serializers too, on both sides",
             )
 
 

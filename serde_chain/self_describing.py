@@ -173,9 +173,9 @@ class AutoDeserializer(Deserializer[Any]):
         stages = [stage for stage in self._stages.values() if isinstance(stage, SupportsReferences)]
         return tuple(store for stage in stages for store in stage.stores)
 
-    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """The reference in a placeholder. See :class:`~serde_chain.base.SupportsReferences`."""
-        return self._chain_of(ctx).reference_in(data, ctx)
+    def references_in(self, data: Buffer, ctx: Context | None) -> tuple[Reference, ...]:
+        """The references in a record. See :class:`~serde_chain.base.SupportsReferences`."""
+        return self._chain_of(ctx).references_in(data, ctx)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Undo the stages of one record."""

@@ -54,27 +54,27 @@ class Transfer(Generic[T]):  # no ABC: isinstance() takes four times as long, fo
         """Run it without a deadline, for a driver that has one deadline for several transfers."""
         return self.run()
 
-    def place(self) -> str | None:
-        """Choose the reference of the object that :meth:`run` will make for this record alone.
+    def places(self) -> tuple[str, ...]:
+        """Choose the references of the objects that :meth:`run` will make for this record alone.
 
-        Called before it, in any thread. A driver that records the reference first can delete the object later, even
+        Called before it, in any thread. A driver that records the references first can delete the objects later, even
         after a crash.
 
         Returns:
-            The reference; None if no object is made, if records may share it, or if it is not known in advance.
+            The references, without those of objects that records may share, or that are not known in advance.
         """
-        return None
+        return ()
 
-    def made(self, _result: T, /) -> str | None:
-        """The reference of the object that :meth:`run` made for this record alone; deleted if the record is not sent.
+    def made(self, _result: T, /) -> tuple[str, ...]:
+        """References of the objects that :meth:`run` made for this record alone; deleted if the record is not sent.
 
         Args:
             _result: Result of :meth:`run`.
 
         Returns:
-            The reference; None if no object was made, if records may share it, or if it cannot be deleted.
+            The references, without those of objects that records may share, or that cannot be deleted.
         """
-        return None
+        return ()
 
     def resume(self, result: T, /) -> Any:
         """Continue with the record, in the thread that owns it: this writes headers.
@@ -154,11 +154,11 @@ class _Then(Transfer[Any]):
     def work(self) -> Any:
         return self._do(self._transfer.work)
 
-    def place(self) -> str | None:
-        place: str | None = self._do(self._transfer.place)
-        return place
+    def places(self) -> tuple[str, ...]:
+        places: tuple[str, ...] = self._do(self._transfer.places)
+        return places
 
-    def made(self, result: Any, /) -> str | None:
+    def made(self, result: Any, /) -> tuple[str, ...]:
         return self._transfer.made(result)
 
     def _do(self, call: Callable[[], Any]) -> Any:
@@ -179,18 +179,28 @@ class _Then(Transfer[Any]):
         return then(step, self._go_on, self._failed)
 
 
-def finish(step: Any) -> Any:
+def finish(step: Any, undo: Callable[[str], object] | None = None) -> Any:
     """Run transfers immediately until the data is there.
 
     Args:
         step: Result of a ``begin`` or a ``resume``.
+        undo: Deletes an object that a transfer has made, if a later step fails.
 
     Example:
         >>> finish(b"data")
         b'data'
     """
-    while isinstance(step, Transfer):
-        step = step.resume(step.run())
+    made: list[str] = []
+    try:
+        while isinstance(step, Transfer):
+            result = step.run()
+            made += step.made(result)
+            step = step.resume(result)
+    except BaseException:
+        if undo is not None:
+            for reference in made:
+                undo(reference)
+        raise
     return step
 
 

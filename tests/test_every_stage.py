@@ -63,6 +63,12 @@ CASES = [
     *(of("compress", name, compression_type=name) for name in CODECS),
     of("encrypt", "siv", encryption_mode="siv"),
     Case(
+        "large-fields",
+        ("large-fields", "avro"),
+        STAGES["avro"].values,
+        {**STAGES["avro"].config, "large.fields.paths": "blob", "large.fields.min.bytes": 1000},
+    ),
+    Case(
         "all of them",
         ("avro", "zstd", "encrypt"),
         STAGES["avro"].values,
@@ -107,7 +113,7 @@ def test_through_the_broker(
         if name is not None:
             stages = [*case.stages, "large-message", *case.after]
             config |= {"large.message.payload.store.class": name, "large.message.threshold.bytes": 3}
-        elif any(key.startswith("large.message.") for key in config):
+        elif any(key.startswith(("large.message.", "large.fields.")) for key in config):
             continue
         with Producer({**config, "value.serializers": stages}) as producer:
             for value in (*case.values, None):

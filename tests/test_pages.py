@@ -152,6 +152,16 @@ def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Pat
     assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
 
 
+def test_large_fields(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
+    page = PAGES["large-fields.md"]
+    topic = "large-supernovae"
+    broker.create_topic(topic)
+    code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"supernovae"', f'"{topic}"')
+    printed = installed(install_line(page)).run(code, tmp_path)
+    assert printed == "[('SN 99', 20000)]\nstruct<object: string not null, flux: double not null>\n"
+    assert len(list((tmp_path / "store" / topic).iterdir())) == 200
+
+
 def test_payloads_in_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "stores" / "kafka.md").read_text(encoding="utf-8")
     (code,) = python_blocks(page)

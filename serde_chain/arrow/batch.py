@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 from payload_stores.errors import release
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
+from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.signals import let_through
@@ -23,7 +24,13 @@ __all__ = ["Batch", "BatchForm", "BatchResult", "SupportsBatchForm", "Untouched"
 
 
 class BatchForm(ABC):
-    """A stage at work on whole columns; see :class:`SupportsBatchForm`."""
+    """A stage at work on whole columns; see :class:`SupportsBatchForm`.
+
+    Attributes:
+        takes_columns: Whether it works on the typed column of the stage before it, instead of bytes.
+    """
+
+    takes_columns: bool = False
 
     @property
     def arrow_type(self) -> Any | None:
@@ -109,9 +116,11 @@ class Batch:
         field: ``key`` or ``value``.
         keys: The records' encoded keys, in the form of ``values``.
         positions: Columns ``partition``, ``offset`` and ``timestamp``, if known.
+        columns: Names of the result's columns, or dotted paths; None for all.
 
     Attributes:
         first: Position of the first record in the whole batch, if this is a part.
+        columns: The columns of the result; None for all.
         errors: The error of each undecodable row.
 
     Raises:
@@ -134,7 +143,9 @@ class Batch:
         field: str = VALUE,
         keys: Any = None,
         positions: Mapping[str, Sequence[Any]] | None = None,
+        columns: Sequence[str] | None = None,
     ) -> None:
+        self.columns = None if columns is None else Columns(columns)
         self.arrow: Any = require("pyarrow", "arrow")
         self.compute: Any = require("pyarrow.compute", "arrow")
         self.first = 0

@@ -60,19 +60,39 @@ def run(
         The batch's parts, in order, each with a column of the last stage's type.
     """
     if not stages:
-        yield from batch.pieces(most_bytes)
+        for piece in batch.pieces(most_bytes):
+            if piece.columns is not None:
+                piece.take(piece.columns.of(piece.column))
+            yield piece
         return
     (stage, form), *others = stages
-    if others and isinstance(stage, Stage) and stage.gives is not Data.BYTES:
-        form = None  # a later stage needs the stage's objects, not a column's conversion of them
+    if not _keeps_form(stage, form, others, batch):
+        form = None
     for part in _step(stage, form, batch, partial(place, at), most_bytes, last=not others):
         for error in part.errors.values():
             if error.stage is None:
                 place(at, error, None)
+        if part.columns is not None and not part.is_listed and _take_columns(others):
+            part.take(part.columns.of(part.column))
         if others:
             yield from run(others, part, place, most_bytes, at + 1)
         else:
             yield part
+
+
+def _keeps_form(
+    stage: Any, form: BatchForm | None, others: Sequence[tuple[Any, BatchForm | None]], batch: Batch
+) -> bool:
+    """Whether a stage works on whole columns here."""
+    if form is not None and form.takes_columns and batch.is_listed:
+        return False  # the stage before has given objects
+    # Other later stages need the stage's objects, not a column's conversion of them.
+    return not isinstance(stage, Stage) or stage.gives is Data.BYTES or _take_columns(others)
+
+
+def _take_columns(stages: Sequence[tuple[Any, BatchForm | None]]) -> bool:
+    """Whether stages work on a typed column."""
+    return all(form is not None and form.takes_columns for _, form in stages)
 
 
 def _step(

@@ -12,12 +12,14 @@ file each. Chains and clients look for nothing else.
 ``transfers.py``   needs I/O for some records: an upload, a download, a question
 ``offload.py``     moves payloads to a store and leaves placeholders
 ``references.py``  follows placeholders, or reads their references
+``fields.py``      knows the fields of its values, or moves single fields
 ``foreign.py``     optional methods of callables that are not stages
 =================  =========================================================================================
 """
 
 from payload_stores.buffers import Buffer
 from serde_chain.base.arrow_type import SupportsArrowType
+from serde_chain.base.fields import NO_FIELDS, DescribesFields, FieldType, MovesFields
 from serde_chain.base.foreign import (
     SupportsAsyncClose,
     SupportsAsyncClusterId,
@@ -26,17 +28,21 @@ from serde_chain.base.foreign import (
     SupportsClusterId,
     SupportsConfigure,
 )
-from serde_chain.base.offload import RecordLimits, SupportsOffload
+from serde_chain.base.offload import RecordLimits, SupportsOffload, SupportsUploads
 from serde_chain.base.plain import PlainDeserializer, PlainSerializer, SupportsPlainCalls, is_same_work, untouched
-from serde_chain.base.references import SupportsFetch, SupportsReferences
+from serde_chain.base.references import SupportsDownloads, SupportsFetch, SupportsReferences
 from serde_chain.base.stage import Data, Deserializer, Serializer, Stage, StagePair, is_stage
 from serde_chain.base.streams import SupportsRead, is_stream
 from serde_chain.base.transfers import SupportsTransfers
 
 __all__ = [
+    "NO_FIELDS",
     "Buffer",
     "Data",
+    "DescribesFields",
     "Deserializer",
+    "FieldType",
+    "MovesFields",
     "PlainDeserializer",
     "PlainSerializer",
     "RecordLimits",
@@ -50,12 +56,14 @@ __all__ = [
     "SupportsClose",
     "SupportsClusterId",
     "SupportsConfigure",
+    "SupportsDownloads",
     "SupportsFetch",
     "SupportsOffload",
     "SupportsPlainCalls",
     "SupportsRead",
     "SupportsReferences",
     "SupportsTransfers",
+    "SupportsUploads",
     "is_same_work",
     "is_stage",
     "is_stream",

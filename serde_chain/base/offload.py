@@ -9,7 +9,7 @@ from payload_stores.buffers import Buffer
 from serde_chain.record import Context
 from serde_chain.transfer import Transfer
 
-__all__ = ["RecordLimits", "SupportsOffload"]
+__all__ = ["RecordLimits", "SupportsOffload", "SupportsUploads"]
 
 
 class RecordLimits(Protocol):
@@ -43,8 +43,8 @@ class RecordLimits(Protocol):
 
 
 @runtime_checkable
-class SupportsOffload(Protocol):
-    """A serializer that moves payloads to a store and leaves placeholders.
+class SupportsUploads(Protocol):
+    """A serializer that publishes payloads to a store, for clients that send its records.
 
     Attributes:
         negotiates: Whether the stage uses the topic's own limit (PIP-36), which is then asked for.
@@ -52,13 +52,10 @@ class SupportsOffload(Protocol):
         timeout_ms: Deadline of one upload, in ms.
         worst_case_ms: Longest duration in ms of one request, by the store's own timeouts and retries.
         joins_transactions: Whether the stage's store can write within a client's transactions.
-        most_alone: Bytes of the largest payload that stays in its record, regardless of headers; 0 if none does.
     """
 
     @property
-    def most_alone(self) -> int: ...  # noqa: D102  described above, as the others are
-    @property
-    def negotiates(self) -> bool: ...  # noqa: D102
+    def negotiates(self) -> bool: ...  # noqa: D102  described above, as the others are
     @property
     def limits_ttl_ms(self) -> int: ...  # noqa: D102
     @property
@@ -83,12 +80,6 @@ class SupportsOffload(Protocol):
             writer: The client's transactional producer.
         """
 
-    def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
-        """Whether the stage returned its input: neither a placeholder nor marked bytes."""
-
-    def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
-        """Offload a payload, regardless of its size."""
-
     def owns(self, reference: str) -> bool:
         """Whether the stage's store owns a reference and can delete its payload."""
 
@@ -96,8 +87,41 @@ class SupportsOffload(Protocol):
         """Delete a payload that a transfer made for a record that is never sent; an absent payload is no error.
 
         Args:
-            reference: Result of :meth:`Transfer.made` or :meth:`Transfer.place`.
+            reference: One of :meth:`Transfer.made` or :meth:`Transfer.places`.
 
         Raises:
             PayloadStoreError: It could not be deleted.
+        """
+
+
+@runtime_checkable
+class SupportsOffload(SupportsUploads, Protocol):
+    """A serializer that moves whole payloads to a store and leaves placeholders.
+
+    Attributes:
+        most_alone: Bytes of the largest payload that stays in its record, regardless of headers; 0 if none does.
+    """
+
+    @property
+    def most_alone(self) -> int: ...  # noqa: D102  described above
+
+    def is_inline(self, data: Buffer, ctx: Context | None) -> bool:
+        """Whether the stage returned its input: neither a placeholder nor marked bytes."""
+
+    def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
+        """Offload a payload, regardless of its size."""
+
+    def upload(self, data: Any, ctx: Context | None, *, inline_bytes: int) -> Any:
+        """Publish a payload for a stage that keeps the reference itself.
+
+        Args:
+            data: The payload: bytes, or a file (:func:`~serde_chain.base.is_stream`).
+            ctx: The record around it; gets no headers.
+            inline_bytes: A file of up to this size is not published.
+
+        Returns:
+            A transfer that resumes with the :class:`~serde_chain.reference.Reference`; the content of a small file.
+
+        Raises:
+            EncodeError: The record has no topic, or the file cannot be read or streamed.
         """

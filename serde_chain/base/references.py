@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from payload_stores.base import PayloadStore
 from payload_stores.buffers import Buffer
+from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context
 from serde_chain.reference import Reference
+from serde_chain.transfer import Transfer
 
-__all__ = ["SupportsFetch", "SupportsReferences"]
+__all__ = ["SupportsDownloads", "SupportsFetch", "SupportsReferences"]
 
 
 @runtime_checkable
@@ -40,6 +42,32 @@ class SupportsFetch(Protocol):
 
 
 @runtime_checkable
+class SupportsDownloads(SupportsFetch, Protocol):
+    """A deserializer that fetches payloads for a stage that has found their references itself."""
+
+    def check(self, reference: Reference, ctx: Context | None) -> bool:
+        """Refuse a reference that may not be followed, before any request.
+
+        Args:
+            reference: The reference.
+            ctx: The record around it.
+
+        Returns:
+            Whether it is followed; False if its store is switched off for reading.
+
+        Raises:
+            UntrustedReferenceError: No configured store owns it, or the record may not refer to it.
+            PayloadTooLargeError: The payload is larger than allowed.
+        """
+
+    def download(self, reference: Reference, ctx: Context | None) -> Transfer[Buffer]:
+        """Fetch and verify a payload; the transfer resumes with it."""
+
+    def handle(self, reference: Reference, ctx: Context | None) -> PayloadHandle:
+        """A handle that fetches a payload on request."""
+
+
+@runtime_checkable
 class SupportsReferences(Protocol):
     """A deserializer that reads placeholders without following them, for jobs that clean or check stores.
 
@@ -50,16 +78,16 @@ class SupportsReferences(Protocol):
     @property
     def stores(self) -> tuple[PayloadStore, ...]: ...  # noqa: D102  described above
 
-    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
-        """The reference in a record's field, whether or not a reader may follow it.
+    def references_in(self, data: Any, ctx: Context | None) -> tuple[Reference, ...]:
+        """The references in a record's field, whether or not a reader may follow them.
 
         Args:
             data: Output of the previous stage.
             ctx: The record around it; not changed.
 
         Returns:
-            The reference; None for an inline payload.
+            The references: one for a placeholder, any number for an object; none for an inline payload.
 
         Raises:
-            DecodeError: The placeholder is malformed.
+            DecodeError: A reference is malformed.
         """

@@ -1,7 +1,7 @@
 """The contract of a stage: input and output, configuration, and call (KIP-1159, "Serializer chain").
 
 A stage transforms the data of one record at a time. The first serializer of a chain usually turns an object into bytes,
-the others bytes into bytes; deserializers do the reverse.
+the others bytes into bytes; deserializers do the reverse. Stages from object to object come before it.
 """
 
 from __future__ import annotations
@@ -40,19 +40,25 @@ class Stage(ABC):
     stage.
 
     Attributes:
-        takes: The input. A stage that accepts objects can only be the first serializer. The order is checked before
-            stages are made, so the class attribute counts; None there if it depends on the configuration.
-        gives: The output, likewise. A stage that returns objects can only be the last deserializer.
+        takes: The input. Serializers that accept objects come before the first one that returns bytes. The order is
+            checked before stages are made, so the class attribute counts; None there if it depends on the
+            configuration.
+        gives: The output, likewise. Deserializers that return objects come after the last one that returns bytes.
         options: The configuration keys that the stage reads, for misspelling checks and documentation.
-        moves_payloads: Whether the stage replaces payloads by placeholders or follows them, as ``large-message`` does.
-            Only stages that preserve placeholders may come between it and the broker: serializers with a
-            ``max_overhead``, and deserializers with ``unwraps_placeholders``.
+        moves_payloads: Whether the stage replaces payloads by placeholders or follows them, as ``large-message`` does,
+            or fields by references, as ``large-fields`` does. If it works on bytes, only stages that preserve
+            placeholders may come between it and the broker: serializers with a ``max_overhead``, and deserializers
+            with ``unwraps_placeholders``.
+        authenticates: Whether the stage's output is unreadable without a key, as that of ``encrypt``; for
+            deserializers, whether it refuses data written without a key. A chain with such a deserializer returns
+            nothing that has bypassed it, regardless of headers.
     """
 
     takes: Data | None
     gives: Data | None
     options: ClassVar[tuple[Option[Any], ...]] = ()
     moves_payloads: ClassVar[bool] = False
+    authenticates: bool = False
     _configured: tuple[dict[str, object], bool] | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -172,8 +178,6 @@ class Deserializer(Stage, Generic[Out]):
         gives_handles: Whether the stage, as configured, returns a :class:`~serde_chain.handles.PayloadHandle` instead
             of bytes.
         takes_handles: Whether the stage accepts handles.
-        authenticates: Whether the stage refuses data written without a key, as ``encrypt`` does. A chain with such a
-            stage returns nothing that has bypassed it, regardless of headers.
 
     Example:
         >>> class Reverse(Deserializer[bytes]):
@@ -191,7 +195,6 @@ class Deserializer(Stage, Generic[Out]):
     message_format: str | None = None
     gives_handles: bool = False
     takes_handles: ClassVar[bool] = False
-    authenticates: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from payload_stores.errors import PayloadStoreError
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
-from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsOffload, is_stage
+from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsUploads, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.config import Config, Resolved
@@ -101,12 +101,12 @@ class ClientChains(Generic[ChainT]):
         configuration.check_keys(resolved)
         config = resolved.settings
         limit_ms = limit.read(config)
-        has_key, has_value = (_moves_payloads(chain, resolved, is_key=is_key) for is_key in (True, False))
-        if has_key or has_value:
+        moving = sum(_moving_stages(chain, resolved, is_key=is_key) for is_key in (True, False))
+        if moving:
             from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, TIMEOUT
 
             config.setdefault(DOWNLOADS_BYTES.name, DOWNLOADS_BYTES_OF_CONSUMERS)
-            config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // (has_key + has_value))
+            config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // moving)
         key = chain.from_config(resolved, is_key=True)
         try:
             value = chain.from_config(resolved)
@@ -137,9 +137,9 @@ class ClientChains(Generic[ChainT]):
         return {name: setting for name, setting in self.client.items() if name not in _PRODUCERS_ONLY}
 
     @property
-    def offloading(self) -> list[SupportsOffload]:
+    def offloading(self) -> list[SupportsUploads]:
         """The stages that offload payloads."""
-        return [stage for stage in self._moving if isinstance(stage, SupportsOffload)]
+        return [stage for stage in self._moving if isinstance(stage, SupportsUploads)]
 
     @property
     def upload_bounds(self) -> tuple[int, int]:
@@ -168,7 +168,7 @@ class ClientChains(Generic[ChainT]):
         return Journal(path, fsync=JOURNAL_FSYNC.read(self.config))
 
     def with_limits(
-        self: ClientChains[SerializerChain], limits: Callable[[SupportsOffload, int, bool], RecordLimits]
+        self: ClientChains[SerializerChain], limits: Callable[[SupportsUploads, int, bool], RecordLimits]
     ) -> ClientChains[SerializerChain]:
         """The setup with a client's limits: its chains also offload payloads that the client would refuse.
 
@@ -196,9 +196,9 @@ class ClientChains(Generic[ChainT]):
         return replace(self, key=key, value=value)
 
     @property
-    def _moving(self) -> list[SupportsOffload | SupportsFetch]:
+    def _moving(self) -> list[SupportsUploads | SupportsFetch]:
         stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
-        return [stage for stage in stages if isinstance(stage, (SupportsOffload, SupportsFetch))]
+        return [stage for stage in stages if isinstance(stage, (SupportsUploads, SupportsFetch))]
 
     def check_times(self, limit: Option[int]) -> None:
         """Refuse store settings that let one record block for longer than the client's limit.
@@ -245,11 +245,11 @@ class ClientChains(Generic[ChainT]):
 
 
 def limited_chain(
-    chain: SerializerChain, limits: Callable[[SupportsOffload, int, bool], RecordLimits], *, is_key: bool
+    chain: SerializerChain, limits: Callable[[SupportsUploads, int, bool], RecordLimits], *, is_key: bool
 ) -> SerializerChain:
     """A chain with a client's limits; see :meth:`ClientChains.with_limits`."""
     for at, stage in enumerate(chain.stages):
-        if isinstance(stage, SupportsOffload):
+        if isinstance(stage, SupportsUploads):
             later = [other for other in chain.stages[at + 1 :] if isinstance(other, Serializer)]
             chain = chain.with_limits(limits(stage, sum(other.max_overhead or 0 for other in later), is_key))
     return chain
@@ -270,9 +270,9 @@ def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:
         )
 
 
-def _moves_payloads(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> bool:
+def _moving_stages(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> int:
     kinds = (stage_type(item, chain.side) for item in resolved.of(chain.side, is_key=is_key))
-    return any(is_stage(kind) and kind.moves_payloads for kind in kinds)
+    return sum(is_stage(kind) and kind.moves_payloads for kind in kinds)
 
 
 def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
@@ -281,7 +281,7 @@ def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
     return {name: setting for name, setting in client.items() if name not in not_its_own}
 
 
-def delete_payload(stages: Iterable[SupportsOffload], reference: str) -> None:
+def delete_payload(stages: Iterable[SupportsUploads], reference: str) -> None:
     """Delete a payload whose record is never sent.
 
     Args:

@@ -248,11 +248,11 @@ class Driver:
         made: list[str] = []
         try:
             while isinstance(step, Transfer):
-                if self._has_ledger and (place := step.place()) is not None:
-                    self._ledger.intend(place)
+                if self._has_ledger:
+                    for place in step.places():
+                        self._ledger.intend(place)
                 result = record.context.run(step.run)
-                if (reference := step.made(result)) is not None:
-                    made.append(reference)
+                made += step.made(result)
                 step = step.resume(result)
         except BaseException as failure:  # noqa: BLE001  reported
             release(failure)

@@ -40,11 +40,11 @@ class Upload(Transfer[str]):
         self.error = error
         return self.ended()
 
-    def place(self) -> str | None:
-        return self._made
+    def places(self) -> tuple[str, ...]:
+        return () if self._made is None else (self._made,)
 
-    def made(self, _result: str, /) -> str | None:
-        return self._made
+    def made(self, _result: str, /) -> tuple[str, ...]:
+        return self.places()
 
     def run(self) -> str:
         self.begun.set()

@@ -97,7 +97,8 @@ _ROWS = {
 
 
 def _complete(rows: Mapping[str, StageCase]) -> Mapping[str, StageCase]:
-    names = SERIALIZERS.builtins.keys() & DESERIALIZERS.builtins.keys()
+    # A stage from object to object needs one behind it: tests/stages/large_fields.
+    names = (SERIALIZERS.builtins.keys() & DESERIALIZERS.builtins.keys()) - {"large-fields"}
     assert rows.keys() == names, f"tests/stages/cases.py and the catalogue differ: {sorted(rows.keys() ^ names)}"
     return rows
 

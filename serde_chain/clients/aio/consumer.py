@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -144,14 +144,16 @@ class AsyncConsumer:
 
         return await self._fetch(work)
 
-    async def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
+    async def consume_arrow(
+        self, num_messages: int = 1, timeout: float = -1, *, columns: Sequence[str] | None = None
+    ) -> Any:
         """Fetch several records as an Arrow table; see :meth:`serde_chain.Consumer.consume_arrow`.
 
         Example:
             >>> async def next_table(consumer):
             ...     return (await consumer.consume_arrow(1000, 3)).to_pandas()
         """
-        return await self._fetch(lambda _call: self._consumer.consume_arrow(num_messages, timeout))
+        return await self._fetch(lambda _call: self._consumer.consume_arrow(num_messages, timeout, columns=columns))
 
     def __aiter__(self) -> Self:
         return self

@@ -17,7 +17,7 @@ from aiokafka import AIOKafkaProducer, errors
 from aiokafka.structs import RecordMetadata
 
 from payload_stores.options import Option, integer
-from serde_chain.base import SupportsOffload
+from serde_chain.base import SupportsUploads
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
@@ -363,7 +363,7 @@ class _Client:
         stages: The stages that offload.
     """
 
-    def __init__(self, producer: Producer, loop: asyncio.AbstractEventLoop, stages: Sequence[SupportsOffload]) -> None:
+    def __init__(self, producer: Producer, loop: asyncio.AbstractEventLoop, stages: Sequence[SupportsUploads]) -> None:
         self._producer = producer
         self._loop = loop
         self._stages = stages

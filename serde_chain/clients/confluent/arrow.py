@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from payload_stores.message_headers import headers_of
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.selection import Columns
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import SerializationError
 from serde_chain.record import VALUE
+from serde_chain.wire import kip1159, large_fields
 
-__all__ = ["ArrowReader", "Rows"]
+__all__ = ["ArrowReader", "Rows", "bytes_of_columns"]
 
 # Records per read after a failed record: those after the next failed one must be read again.
 _CAREFUL: Final = 64
@@ -44,19 +46,20 @@ class ArrowReader:
         self._value = value or DeserializerChain([])
         self._careful = False
 
-    def read(self, messages: Sequence[Any], seconds: float) -> Rows:
+    def read(self, messages: Sequence[Any], seconds: float, columns: Sequence[str] | None = None) -> Rows:
         """Decode messages into a ``pyarrow.Table``.
 
         Args:
             messages: ``confluent_kafka.Message`` objects without an error.
             seconds: No new part starts after this time.
+            columns: The fields of the values to read; None for all.
         """
         until = time.monotonic() + seconds
         most = min(_CAREFUL, len(messages)) if self._careful else len(messages)
-        table, error = self._table(messages[:most])
+        table, error = self._table(messages[:most], columns)
         while error is None and len(table) < len(messages) and time.monotonic() < until:
             most *= 2
-            more, error = self._table(messages[len(table) : len(table) + most])
+            more, error = self._table(messages[len(table) : len(table) + most], columns)
             if more.schema != table.schema:
                 # Without a reader's schema, a batch has the type of its records.
                 return Rows(table, None)
@@ -64,7 +67,7 @@ class ArrowReader:
         self._careful = error is not None or len(table) < len(messages)
         return Rows(table, error)
 
-    def _table(self, messages: Sequence[Any]) -> Rows:
+    def _table(self, messages: Sequence[Any], columns: Sequence[str] | None) -> Rows:
         """Like :meth:`read`, in one step."""
         arrow: Any = require("pyarrow", "arrow")
         topics = [message.topic() for message in messages]
@@ -80,6 +83,7 @@ class ArrowReader:
             field=VALUE,
             keys=[message.key() for message in messages],
             positions=positions,
+            columns=columns,
         )
         # An offloaded whole record brings its own key, so values come first.
         (value,) = self._value.read_parts(batch)
@@ -105,3 +109,22 @@ class ArrowReader:
             }
         )
         return Rows(table if bad is None else table.slice(0, bad), error)
+
+
+def bytes_of_columns(message: Any, *, columns: Sequence[str], otherwise: Callable[[Any], int]) -> int:
+    """Size of the payloads that some columns of a record need, in bytes.
+
+    Args:
+        message: The record.
+        columns: The columns.
+        otherwise: Returns the size for a record whose whole value is offloaded, or that has no moved fields.
+    """
+    headers = dict(headers_of(message) or ())
+    header = headers.get(large_fields.HEADER)
+    if header is None or kip1159.MARKER in headers:
+        return otherwise(message)
+    selected = Columns(columns)
+    try:
+        return sum(entry.size for entry in large_fields.decode(header) if selected.has(entry.path))
+    except ValueError:
+        return 0  # raised when the record is read

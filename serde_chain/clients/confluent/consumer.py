@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
@@ -197,7 +197,7 @@ class Consumer:
         finally:
             self._window.is_in_use = False
 
-    def consume_arrow(self, num_messages: int = 1, timeout: float = -1) -> Any:
+    def consume_arrow(self, num_messages: int = 1, timeout: float = -1, *, columns: Sequence[str] | None = None) -> Any:
         """Fetch several records as an Arrow table, for pandas, Polars, DuckDB and the like.
 
         If decoding takes long, or payloads reach ``large.message.downloads.max.bytes``, the result is shorter, as in
@@ -206,6 +206,8 @@ class Consumer:
         Args:
             num_messages: The most to return, up to a million.
             timeout: Longest wait for the broker in seconds; -1 waits forever.
+            columns: Names of the values' fields, or dotted paths: ``value`` has only these, and of moved fields
+                (``large-fields``) only these are fetched. None for all.
 
         Returns:
             ``pyarrow.Table`` with the columns topic, partition, offset, timestamp (ms, UTC), key, headers and value;
@@ -213,6 +215,7 @@ class Consumer:
 
         Raises:
             SerializationError: The first record cannot be read; as in :meth:`consume`.
+            ConfigError: The values have no such column; the records are read again by the next call.
             ValueError: ``num_messages`` is out of range.
             confluent_kafka.KafkaException: The client reports an error. Ends of partitions are skipped.
 
@@ -223,7 +226,7 @@ class Consumer:
             raise in_use()
         self._window.is_in_use = True
         try:
-            self._window.given, table = self._loop.take_table(num_messages, timeout)
+            self._window.given, table = self._loop.take_table(num_messages, timeout, columns)
             return table
         finally:
             self._window.is_in_use = False

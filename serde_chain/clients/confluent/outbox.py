@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.callbacks import shielded, take_exception
 from payload_stores.errors import ContextualError
-from serde_chain.base import SupportsOffload
+from serde_chain.base import SupportsUploads
 from serde_chain.clients.client_chains import delete_payload
 from serde_chain.clients.confluent.delivery_reports import CheckedReports, failure_of, interrupted_report
 from serde_chain.clients.negotiation import Attempt, Negotiation
@@ -182,7 +182,7 @@ class Outbox:
     def __init__(
         self,
         producer: confluent_kafka.Producer,
-        stages: Sequence[SupportsOffload],
+        stages: Sequence[SupportsUploads],
         negotiation: Negotiation | None,
         on_delivery: OnDelivery | None,
         *,

@@ -17,7 +17,7 @@ import confluent_kafka
 from payload_stores.callbacks import shielded
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.options import Option, boolean, integer
-from serde_chain.base import SupportsOffload
+from serde_chain.base import SupportsOffload, SupportsUploads
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
@@ -557,7 +557,7 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
     limit = MESSAGE_MAX.read(setup.config)
     topics: TopicLimits | None = None
 
-    def limits(stage: SupportsOffload, overhead: int, is_key: bool) -> ClientLimits:
+    def limits(stage: SupportsUploads, overhead: int, is_key: bool) -> ClientLimits:
         nonlocal topics
         if stage.negotiates and topics is None:
             from serde_chain.clients.confluent.topic_limits import TopicLimits

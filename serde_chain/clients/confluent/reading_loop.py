@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import confluent_kafka
 
 from payload_stores.message_headers import headers_of
-from serde_chain.clients.confluent.arrow import ArrowReader
+from serde_chain.clients.confluent.arrow import ArrowReader, bytes_of_columns
 from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken
 from serde_chain.clients.timeouts import client_timeout, deadline
@@ -204,7 +204,7 @@ class ReadingLoop:
         drops = self._window.drops
         messages = self._window.messages
         waiting = list(itertools.islice(self._window.waiting(), most)) if self._window.paused else messages[:most]
-        if not self._has_chains:
+        if self.plain is not None and self.plain.leaves(waiting):
             return waiting, [*waiting]
         taken: list[Message] = []
         ready: list[Message] = []
@@ -275,7 +275,7 @@ class ReadingLoop:
                 taken.append(record)
                 ready.append(message)
 
-    def take_table(self, num_messages: int, timeout: float) -> tuple[list[Message], Any]:
+    def take_table(self, num_messages: int, timeout: float, columns: Sequence[str] | None) -> tuple[list[Message], Any]:
         """Records of the window, and a table of them."""
         # A batch fetches its payloads itself.
         due = self.fetch_several(num_messages, timeout, ahead=False)
@@ -290,33 +290,36 @@ class ReadingLoop:
         # Now: the loop waits for a temporarily unreadable record only if it is the first of the window.
         self._window.passed = ends
         self._window.settle()
-        ready = self._within_bound(ready[: min(num_messages, failed)])
+        ready = self._within_bound(ready[: min(num_messages, failed)], columns)
         for record in ready:
             self._window.under_way.pop(id(record), None)
             # Records decoded by an interrupted call pass through the chains again, as a column.
             if (decoded := self._window.decoded.get(id(record))) is not None:
                 decoded.undo()
-        table = self._read_table(ready)
+        table = self._read_table(ready, columns)
         while isinstance(table, SerializationError):
             if not self._passes(ready[0], table):
                 raise table
             self._window.given = (ready.pop(0),)
             self.settle()
-            table = self._read_table(ready)
+            table = self._read_table(ready, columns)
         return ready[: len(table)], table
 
-    def _within_bound(self, records: list[Message]) -> list[Message]:
+    def _within_bound(self, records: list[Message], columns: Sequence[str] | None = None) -> list[Message]:
         """The records up to the one whose payload exceeds the bound."""
         most = self.reader.most_bytes
         if most == math.inf or not self._has_marks:
             return records  # without marks, payloads are found only by decoding
-        held = itertools.accumulate(map(self.reader.payload_bytes, records))
+        size_of = self.reader.payload_bytes
+        held = itertools.accumulate(
+            map(size_of if columns is None else partial(bytes_of_columns, columns=columns, otherwise=size_of), records)
+        )
         return records[: next((at for at, size in enumerate(held, 1) if size >= most), len(records))]
 
-    def _read_table(self, records: list[Message]) -> Any:
+    def _read_table(self, records: list[Message], columns: Sequence[str] | None) -> Any:
         """Records as a table, up to the first that fails; its error if it is the first of all."""
         try:
-            table, error = self._arrow.read(records, self._decoding_seconds)
+            table, error = self._arrow.read(records, self._decoding_seconds, columns)
         except SerializationError as failure:
             if not records:
                 raise

@@ -98,12 +98,18 @@ class _Finder:
             key = row[KEY] if field == VALUE else None
             ctx = RecordContext(row["topic"], field, headers, key, row["partition"], None, row["offset"])
             entry = _Entry(reader, data, ctx)
+            references: tuple[Reference, ...] = ()
             with entry.noting():
-                entry.reference = reference = reader.reference_in(data, ctx)
-                if reference is None:
+                references = reader.references_in(data, ctx)
+                if not references:
                     continue
+            if not references:
+                yield entry
+            for reference in references:
+                entry = _Entry(reader, data, ctx)
+                entry.reference = reference
                 entry.shown |= {"reference": reference.url, "names": names_of(reference.url, self._topics)}
-            yield entry
+                yield entry
 
     def _check_whole(self, referred: list[_Entry]) -> None:
         """Download payloads, within the download limits of the readers' stages."""

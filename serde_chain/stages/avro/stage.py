@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
-from serde_chain.base import Buffer, Deserializer, Serializer
+from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
 from serde_chain.record import Context, get_header, key_of, set_header
@@ -36,6 +36,7 @@ from serde_chain.schemas.schema_registry import (
 from serde_chain.signals import let_through
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.native import NATIVE, native
 from serde_chain.stages.avro.reader import (
     CONFLUENT,
@@ -53,8 +54,9 @@ from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
+    from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
-__all__ = ["AvroDeserializer", "AvroSerializer", "AvroWay"]
+__all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
 
 FRAMING: Final = Option(
     "avro.framing",
@@ -248,6 +250,12 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         prefix, header = frame_of(registered, self._framing, is_key=self._is_key)
         return _Writer(self._encoder(schema, prefix, self._write), header, schema, prefix)
 
+    holds_objects = True
+
+    def field_type(self) -> FieldType | None:
+        """The type of values; None if the registry determines it. See :class:`~serde_chain.base.DescribesFields`."""
+        return None if self.value_schema is None else field_type(self.value_schema.parsed, self.value_schema.named)
+
     @property
     def value_schema(self) -> AvroSchema | None:
         """The schema of each value; None if the registry determines it, or if a value may be a list of records."""
@@ -257,6 +265,29 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
     def depends_on_topic(self) -> bool:
         """Whether records of different topics may be written differently."""
         return self._registry is not None
+
+    def column_writer(self) -> NativeWriter | None:
+        """Writes Arrow arrays without Python objects.
+
+        Returns:
+            The writer; None without the compiled part, if it does not take the schema, or if a record is more than a
+            prefix and Avro's binary encoding.
+
+        Raises:
+            MissingDependencyError: pyarrow is not installed.
+        """
+        schema = self._schema
+        if self._native is None or self._registry is not None or schema is None or schema.unbounded:
+            return None
+        way = self.way_of(None)
+        if way is None:
+            return None
+        from serde_chain.stages.avro.arrow.native_writer import NativeWriter
+
+        try:
+            return NativeWriter(self._native, schema, way.prefix, ordered=self._is_key)
+        except ValueError:
+            return None
 
     def way_of(self, ctx: Context | None) -> AvroWay | None:
         """The way to write records for other writers, such as Spark's ``to_avro``.
@@ -344,6 +375,13 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def schema(self) -> AvroSchema | None:
         """The schema to read all records into; None if each is read with its own."""
         return self._target or self._own
+
+    holds_objects = True
+
+    def field_type(self) -> FieldType | None:
+        """The type of values; None if each record names its own. See :class:`~serde_chain.base.DescribesFields`."""
+        schema = None if self._framing == CONTAINER and self._target is None else self.schema
+        return None if schema is None else field_type(schema.parsed, schema.named)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one record."""

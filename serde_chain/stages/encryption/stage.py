@@ -54,6 +54,8 @@ TOPIC: Final = Option("encryption.topic", text, None, doc="authenticated topic, 
 class _Encryption(Stage):
     """Keys, ciphers and associated data, shared by both directions."""
 
+    authenticates = True
+
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the keys, or create their provider."""
         super().configure(config, is_key)
@@ -154,7 +156,6 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    authenticates = True
     options = (TOPIC, *encryption_keys.OPTIONS)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:

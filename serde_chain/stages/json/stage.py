@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice, text
 from payload_stores.plugins import require
-from serde_chain.base import Buffer, Deserializer, Serializer
+from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.record import Context, get_header
 from serde_chain.schemas import schema_id, schema_registry
@@ -79,6 +79,12 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
 
+    holds_objects = True
+
+    def field_type(self) -> FieldType | None:
+        """Unknown: JSON names the type of each value. See :class:`~serde_chain.base.DescribesFields`."""
+        return None
+
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
         return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
@@ -125,6 +131,12 @@ class JsonDeserializer(Deserializer[Any]):
         from serde_chain.stages.json.batch import JsonBatch
 
         return None if self._framed else JsonBatch(self)
+
+    holds_objects = True
+
+    def field_type(self) -> FieldType | None:
+        """Unknown: JSON names the type of each value. See :class:`~serde_chain.base.DescribesFields`."""
+        return None
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one object."""

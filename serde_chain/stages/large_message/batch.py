@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
-from operator import methodcaller
 from typing import Any, NamedTuple, Protocol
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import cuts, replaced
+from serde_chain.arrow.downloads import Downloads, fail
 from serde_chain.base import Buffer
-from serde_chain.errors import PayloadStoreUnavailableError, SerializationError, in_chain
-from serde_chain.prefetch import Ahead, Prefetch
+from serde_chain.errors import SerializationError
 from serde_chain.record import Context
-from serde_chain.stages.large_message.download import Download
-from serde_chain.stages.large_message.options import TIMEOUT
+from serde_chain.transfer import Transfer
 
 __all__ = ["LargeMessageBatch"]
 
@@ -79,13 +76,13 @@ class LargeMessageBatch(BatchForm):
         """
         marked = self._marked(batch)
         stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
-        prefetch = Prefetch(
-            methodcaller("work"),
+        downloads = Downloads(
+            [record.step for record in marked if isinstance(record.step, Transfer)],
             in_flight=self._stage.downloads_in_flight,
             # A single part ends up holding all payloads, so limiting the downloads would save no memory.
             max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
+            timeout_ms=self._stage.timeout_ms,
         )
-        downloads = _Downloads(prefetch, [record.step for record in marked], self._stage.timeout_ms)
         part = _Part(batch, 0)
         for record in marked:
             while record.row >= stops[0]:
@@ -112,70 +109,18 @@ class LargeMessageBatch(BatchForm):
             try:
                 step = self._stage.begin(data, batch.context(row))
             except (SerializationError, PayloadStoreError) as error:
-                _fail(batch, row, error)
+                fail(batch, row, error)
             marked.append(_Marked(row, step))
         return marked
 
 
-class _Downloads:
-    """The payloads of a batch in record order; one deadline for all payloads held together.
-
-    Args:
-        prefetch: Fetches them.
-        steps: The stage's results for the records; their downloads are started.
-        timeout_ms: Deadline for all payloads taken before the next :meth:`let_go`, in ms.
-    """
-
-    def __init__(self, prefetch: Prefetch, steps: Iterable[Any], timeout_ms: int) -> None:
-        self._prefetch = prefetch
-        downloads = [step for step in steps if isinstance(step, Download)]
-        self._waiting = deque(zip(downloads, prefetch.add(downloads), strict=True))
-        self._taken: list[Ahead] = []
-        self._timeout_ms = timeout_ms
-        self._until: float | None = None
-
-    def take(self) -> Any:
-        """The payload of the next record.
-
-        Raises:
-            PayloadStoreError: As in the download.
-            PayloadStoreUnavailableError: The time is up.
-        """
-        if self._until is None:
-            self._until = time.monotonic() + self._timeout_ms / 1000
-        download, ahead = self._waiting.popleft()
-        left = self._until - time.monotonic()
-        if not ahead.is_done and not (left > 0 and self._prefetch.wait(ahead, left)):
-            raise PayloadStoreUnavailableError(
-                f"the payloads of the batch did not arrive within {self._timeout_ms} ms",
-                hint="Check that the store is up and how fast it answers, read smaller batches, or raise "
-                f"{TIMEOUT.name}",
-                reference=download.reference.url[:500],
-            )
-        # An equal reference later in this part may reuse the result.
-        self._taken.append(ahead)
-        return ahead.take()
-
-    def let_go(self) -> None:
-        """Release the payloads taken so far; the deadline restarts with the next one."""
-        self._until = None
-        if self._taken:
-            self._taken.clear()
-            self._prefetch.go_on()
-
-
-def _finish(batch: Batch, record: _Marked, downloads: _Downloads) -> Any:
+def _finish(batch: Batch, record: _Marked, downloads: Downloads) -> Any:
     """The payload of a record; None if it is unreadable."""
-    step = record.step
     try:
-        return step.resume(downloads.take()) if isinstance(step, Download) else step
+        return downloads.take() if isinstance(record.step, Transfer) else record.step
     except (SerializationError, PayloadStoreError) as error:
-        _fail(batch, record.row, error)
+        fail(batch, record.row, error)
     return None
-
-
-def _fail(batch: Batch, row: int, error: SerializationError | PayloadStoreError) -> None:
-    batch.fail(row, error if isinstance(error, SerializationError) else in_chain(error))
 
 
 class _Part:
@@ -191,7 +136,7 @@ class _Part:
         self._payloads[row - self._start] = payload
         self.held += len(payload or b"")
 
-    def end(self, downloads: _Downloads, stop: int) -> Batch:
+    def end(self, downloads: Downloads, stop: int) -> Batch:
         """The records up to a row, with payloads in place of references."""
         part = self._batch.part(self._start, stop)
         part.take(replaced(part.column, self._payloads))

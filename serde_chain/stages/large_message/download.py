@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Protocol
+from collections.abc import Callable, Hashable
+from typing import Any, Protocol
 
 from payload_stores.base import PayloadStore, StoredRecord
 from serde_chain.base import Buffer
-from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context
 from serde_chain.stages.large_message.stores import without_deadline
 from serde_chain.telemetry import observer
 from serde_chain.transfer import Transfer
-from serde_chain.wire.reference_format import Reference, ReferenceFormat
+from serde_chain.wire.reference_format import Reference
 
 __all__ = ["Download", "Fetches"]
 
 
 class Fetches(Protocol):
-    """A deserializer, as its transfers use it; safe in any thread, but for :meth:`restore`."""
+    """A deserializer, as its transfers use it; safe in any thread."""
 
     def key_of(self, reference: Reference) -> Hashable:
         """The key that downloads with equal results share."""
@@ -32,18 +31,15 @@ class Fetches(Protocol):
     def fetch(self, store: PayloadStore, reference: Reference, topic: str | None) -> Buffer | StoredRecord:
         """Download and verify a payload, or the whole record of which it is a part."""
 
-    def restore(
-        self,
-        reference_format: ReferenceFormat,
-        payload: Buffer | StoredRecord,
-        ctx: Context | None,
-        reference: str | None = None,
-    ) -> Buffer | PayloadHandle:
-        """Replace a placeholder by its payload, in the record's thread."""
-
 
 class Download(Transfer[Buffer | StoredRecord]):
-    """Fetches the payload of one placeholder.
+    """Fetches one payload.
+
+    Args:
+        stage: The deserializer.
+        reference: The payload's reference.
+        ctx: The record around it.
+        restore: Puts the payload into the record, in the record's thread; gets the payload, the context and the URL.
 
     Attributes:
         reference: Its reference.
@@ -52,12 +48,12 @@ class Download(Transfer[Buffer | StoredRecord]):
     def __init__(
         self,
         stage: Fetches,
-        reference_format: ReferenceFormat,
         reference: Reference,
         ctx: Context | None,
+        restore: Callable[[Any, Context | None, str], Any],
     ) -> None:
         self._stage = stage
-        self._format = reference_format
+        self._restore = restore
         self.reference = reference
         self._ctx = ctx
         self._topic = None if ctx is None else ctx.topic
@@ -74,6 +70,6 @@ class Download(Transfer[Buffer | StoredRecord]):
         store = without_deadline(self._stage.store_of(self.reference.url))
         return self._observe(self._stage.fetch, store, self.reference, self._topic)
 
-    def resume(self, payload: Buffer | StoredRecord, /) -> Buffer | PayloadHandle:
+    def resume(self, payload: Buffer | StoredRecord, /) -> Any:
         """Put the payload into the record. See :meth:`Transfer.resume`."""
-        return self._stage.restore(self._format, payload, self._ctx, self.reference.url)
+        return self._restore(payload, self._ctx, self.reference.url)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Hashable, Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
 
 from payload_stores.base import (
@@ -49,7 +50,7 @@ from serde_chain.stages.large_message.options import (
 )
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage, without_deadline
-from serde_chain.transfer import finish
+from serde_chain.transfer import Transfer, finish
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 if TYPE_CHECKING:
@@ -169,12 +170,32 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         reference_format, content = located
         if not isinstance(content, Reference):
             return self.restore(reference_format, content, ctx)
-        download = Download(self, reference_format, content, ctx)
+        download = Download(self, content, ctx, partial(self.restore, reference_format))
         # The headers and key of a whole record are in the store too, and are needed now.
         if not self.gives_handles or content.whole_record:
             return download
         remove_headers(ctx, reference_format.headers(is_key=self._is_key))
         return LazyHandle(self, download.run, content, ctx)
+
+    def check(self, reference: Reference, ctx: Context | None) -> bool:
+        """Refuse a reference before any request. See :class:`~serde_chain.base.SupportsDownloads`."""
+        # A single store would refuse it only when it is asked.
+        store = self._stores.owner(reference.url)
+        if store is None:
+            raise self._untrusted(reference.url)
+        if not self._fetches(reference):
+            return False
+        self._topics.check(reference, ctx, self.store_of)
+        self._check(store, reference)
+        return True
+
+    def download(self, reference: Reference, ctx: Context | None) -> Transfer[Any]:
+        """Fetch a payload for another stage. See :class:`~serde_chain.base.SupportsDownloads`."""
+        return Download(self, reference, ctx, lambda payload, _ctx, _url: payload)
+
+    def handle(self, reference: Reference, ctx: Context | None) -> PayloadHandle:
+        """A handle for another stage. See :class:`~serde_chain.base.SupportsDownloads`."""
+        return LazyHandle(self, self.download(reference, ctx).run, reference, ctx)
 
     def _given(self, data: Buffer, reference: str | None = None) -> Buffer | PayloadHandle:
         return InlineHandle(data, reference) if self.gives_handles else data
@@ -216,13 +237,13 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         """The stores to read from, behind their deadlines. See :class:`~serde_chain.base.SupportsReferences`."""
         return self._stores.all
 
-    def reference_in(self, data: Buffer, ctx: Context | None) -> Reference | None:
+    def references_in(self, data: Buffer, ctx: Context | None) -> tuple[Reference, ...]:
         """The reference in a placeholder. See :class:`~serde_chain.base.SupportsReferences`."""
         for reference_format in self._formats:
             content = self._read(reference_format, data, ctx)
             if content is not None:
-                return content if isinstance(content, Reference) else None
-        return None
+                return (content,) if isinstance(content, Reference) else ()
+        return ()
 
     def _read(self, reference_format: ReferenceFormat, data: Buffer, ctx: Context | None) -> Reference | Buffer | None:
         try:
@@ -354,14 +375,17 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         """The store of a reference; raises UntrustedReferenceError if it has none."""
         store = self._owner(url)
         if store is None:
-            raise UntrustedReferenceError(
-                "the reference is not followed: it belongs to none of the configured payload stores "
-                f"({', '.join(store.scheme for store in self._stores.all)})",
-                hint=f"If it is legitimate, add its store to {STORES.name}, or list its prefix in "
-                f"{PayloadStore.TRUSTED.name}",
-                reference=url[:500],
-            )
+            raise self._untrusted(url)
         return store
+
+    def _untrusted(self, url: str) -> UntrustedReferenceError:
+        return UntrustedReferenceError(
+            "the reference is not followed: it belongs to none of the configured payload stores "
+            f"({', '.join(store.scheme for store in self._stores.all)})",
+            hint=f"If it is legitimate, add its store to {STORES.name}, or list its prefix in "
+            f"{PayloadStore.TRUSTED.name}",
+            reference=url[:500],
+        )
 
     def scheme_of(self, url: str) -> str | None:
         """The scheme of a reference's store; None if it has none."""

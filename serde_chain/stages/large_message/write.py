@@ -250,12 +250,15 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         asks_first = self._format.whole_record and self._opt_out.offloads
         return self._upload(data, ctx, limits.denied(ctx) if limits is not None and asks_first else None)
 
-    def _begin_stream(self, source: Source, ctx: Context) -> Any:
+    def _check_streams(self, source: Source) -> None:
         problem = self._cannot_stream()
         if problem is not None:
             error = EncodeError(f"{source.name} cannot be streamed: {problem}", hint="Pass its content as bytes")
             error.about_record = False
             raise error
+
+    def _begin_stream(self, source: Source, ctx: Context) -> Any:
+        self._check_streams(source)
         limits, most = self._limits, self._threshold
         if limits is not None:
             most = min(most, limits.largest(ctx) - self._format.inline_overhead)
@@ -288,6 +291,19 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             return stage.offload(data, ctx)
         return self._upload(data, ctx, None, optional=False)
 
+    def upload(self, data: Any, ctx: Context | None, *, inline_bytes: int) -> Any:
+        """Publish a payload and leave the record to the caller. See :class:`~serde_chain.base.SupportsOffload`."""
+        if (stage := self._for(ctx)) is not self:
+            return stage.upload(data, ctx, inline_bytes=inline_bytes)
+        if not isinstance(data, (bytes, bytearray, memoryview)):
+            data = source_of(data)
+            self._check_streams(data)
+            if (small := data.peek(inline_bytes)) is not None:
+                return small
+        transfer = self._upload(data, ctx, None, optional=False)
+        transfer.gives_reference = True
+        return transfer
+
     def owns(self, reference: str) -> bool:
         """Whether a payload is in one of the stage's stores, and deletable there."""
         return isinstance(self._stores.owner(reference), SupportsDelete)
@@ -306,7 +322,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
     def _upload(
         self, data: Buffer | Source, ctx: Context | None, denied: str | None, *, optional: bool = True
-    ) -> Transfer[Any]:
+    ) -> _Upload:
         topic = topic_of(ctx, "large-message")
         if not self._format.in_band or self._compress is not None:
             require_headers(ctx)  # before the upload, which would be orphaned
@@ -512,7 +528,13 @@ class _Declined:
 
 
 class _Upload(Transfer["Reference | _Declined"]):
-    """Publishes the payload of one record."""
+    """Publishes the payload of one record.
+
+    Attributes:
+        gives_reference: Whether it resumes with the reference instead of a placeholder.
+    """
+
+    gives_reference = False
 
     def __init__(
         self, stage: LargeMessageSerializer, data: Buffer | Source, ctx: Context | None, order: _Order
@@ -524,12 +546,15 @@ class _Upload(Transfer["Reference | _Declined"]):
         self._payload_id: str | None = None
         self.size = HELD_BYTES if isinstance(data, Source) else len(data)
 
-    def place(self) -> str | None:
+    def places(self) -> tuple[str, ...]:
         self._payload_id = self._stage.choose_id(self._data, self._order)
-        return None if self._payload_id is None else self._stage.store.reference(self._order.topic, self._payload_id)
+        if self._payload_id is None:
+            return ()
+        place = self._stage.store.reference(self._order.topic, self._payload_id)
+        return () if place is None else (place,)
 
-    def made(self, outcome: Reference | _Declined, /) -> str | None:
-        return outcome.url if isinstance(outcome, Reference) and self._stage.is_alone(self._order) else None
+    def made(self, outcome: Reference | _Declined, /) -> tuple[str, ...]:
+        return (outcome.url,) if isinstance(outcome, Reference) and self._stage.is_alone(self._order) else ()
 
     def run(self) -> Reference | _Declined:
         return self._stage.publish(self._stage.store, self._data, self._order, self._payload_id)
@@ -537,5 +562,7 @@ class _Upload(Transfer["Reference | _Declined"]):
     def work(self) -> Reference | _Declined:
         return self._stage.publish(without_deadline(self._stage.store), self._data, self._order, self._payload_id)
 
-    def resume(self, outcome: Reference | _Declined, /) -> Buffer:
+    def resume(self, outcome: Reference | _Declined, /) -> Any:
+        if self.gives_reference:
+            return outcome
         return self._stage.replace(self._data, self._ctx, outcome)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
-from serde_chain.base import Buffer, Deserializer, Serializer
+from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
 from serde_chain.record import Context, get_header
@@ -34,6 +34,7 @@ from serde_chain.schemas.schema_registry import (
     framing_of,
 )
 from serde_chain.stages.protobuf import schema as protobuf_schema
+from serde_chain.stages.protobuf.fields import field_type
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME
 from serde_chain.transfer import finish
 
@@ -88,6 +89,12 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     def descriptor(self) -> Any:
         """Descriptor of the configured message."""
         return self._class.DESCRIPTOR
+
+    holds_objects = False
+
+    def field_type(self) -> FieldType:
+        """The type of the configured message. See :class:`~serde_chain.base.DescribesFields`."""
+        return field_type(self._class.DESCRIPTOR)
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one message."""
@@ -179,6 +186,15 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
         # KeyError for a schema that must be looked up in the registry first.
         self.plain = read
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether values are dictionaries."""
+        return self._as_dict
+
+    def field_type(self) -> FieldType | None:
+        """The type of the configured message; None if each record names its own."""
+        return None if self._class is None else field_type(self._class.DESCRIPTOR)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one message."""

@@ -134,6 +134,5 @@ def references(config: Config, topics: tuple[str, str]) -> set[str]:
             for partition in range(PARTITIONS):
                 for message in reader.read(topic, partition, *reader.bounds(topic, partition)):
                     context = RecordContext(topic, "value", message.headers() or [], message.key(), partition)
-                    reference = chain.reference_in(message.value(), context)
-                    urls.update([reference.url] if reference is not None else [])
+                    urls.update(reference.url for reference in chain.references_in(message.value(), context))
     return urls

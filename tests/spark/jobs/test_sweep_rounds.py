@@ -187,10 +187,9 @@ def references(config: Config, chain: DeserializerChain, topics: list[str]) -> s
         for topic in topics:
             for partition in range(PARTITIONS):
                 for message in reader.read(topic, partition, *reader.bounds(topic, partition)):
-                    reference = (
-                        None if message.value() is None else chain.reference_in(message.value(), context(message))
-                    )
-                    urls.update([reference.url] if reference is not None else [])
+                    if message.value() is not None:
+                        found = chain.references_in(message.value(), context(message))
+                        urls.update(reference.url for reference in found)
     return urls
 
 

@@ -245,11 +245,10 @@ def test_a_payload_without_a_record_is_deleted_from_its_routes_store(config: dic
     chain = SerializerChain.from_config(config)
     step = chain.begin(bytes(50), record("images-1"))
     assert isinstance(step, Transfer)
-    planned = step.place()
+    planned = step.places()
     result = step.run()
-    reference = step.made(result)
-    assert reference == planned
-    assert reference is not None
+    (reference,) = step.made(result)
+    assert (reference,) == planned
     path = Path(reference.removeprefix("file://"))
     assert path.exists()
     stages = [stage for stage in chain.stages if isinstance(stage, SupportsOffload)]

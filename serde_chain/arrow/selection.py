@@ -1,0 +1,99 @@
+"""Some columns of a batch: names of fields, or dotted paths through structs and lists."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+from payload_stores.options import nearest
+from payload_stores.plugins import require
+from serde_chain.errors import ConfigError
+
+__all__ = ["Columns"]
+
+_Tree: TypeAlias = "dict[str, _Tree]"
+
+
+class Columns:
+    """The columns of a result.
+
+    Args:
+        names: Names of fields, or dotted paths (``diaSource.psfFlux``).
+
+    Raises:
+        ConfigError: They are no names, or there are none.
+
+    Example:
+        >>> Columns(["id", "source.flux"]).has(("source", "flux")), Columns(["id"]).has(("flux",))
+        (True, False)
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        if isinstance(names, str) or not names or not all(names):
+            raise ConfigError(f"columns are {names!r}", hint='Give a list of names, such as ["id", "source.flux"]')
+        self._tree: _Tree = {}
+        for name in names:
+            tree = self._tree
+            *above, last = name.split(".")
+            for step in above:
+                tree = tree.setdefault(step, {})
+            tree[last] = {}
+
+    def has(self, path: Iterable[str | int]) -> bool:
+        """Whether a field is in one of the columns; positions in lists do not count."""
+        tree = self._tree
+        for step in path:
+            if isinstance(step, int):
+                continue
+            if step not in tree:
+                return False
+            tree = tree[step]
+            if not tree:
+                return True
+        return False
+
+    def of(self, column: Any) -> Any:
+        """A typed column with only these fields.
+
+        Args:
+            column: ``pyarrow`` array of structs.
+
+        Raises:
+            ConfigError: It has no fields, or lacks one of them.
+        """
+        return _selected(column, self._tree, "")
+
+
+def _selected(array: Any, tree: Mapping[str, _Tree], above: str) -> Any:
+    arrow: Any = require("pyarrow", "arrow")
+    kind, types = array.type, arrow.types
+    if not tree:
+        return array
+    if types.is_list(kind) or types.is_large_list(kind):
+        values = _selected(array.values, tree, above)
+        make, of = (
+            (arrow.LargeListArray, arrow.large_list) if types.is_large_list(kind) else (arrow.ListArray, arrow.list_)
+        )
+        offsets = arrow.concat_arrays([array.offsets])  # nulls beside sliced offsets are not supported
+        made = make.from_arrays(offsets, values, mask=array.is_null() if array.null_count else None)
+        return made.cast(of(kind.value_field.with_type(values.type)))
+    if not types.is_struct(kind):
+        what = (
+            f"the column {above.removesuffix('.')} has no fields: it is"
+            if above
+            else "the values have no fields: they are"
+        )
+        raise ConfigError(f"columns were given, and {what} {kind}", hint="Name columns of records")
+    known = [field.name for field in kind]
+    children, fields = [], []
+    for name, below in tree.items():
+        if name not in known:
+            near = nearest(name, known)
+            raise ConfigError(
+                f"there is no column {above}{name}",
+                hint=f"Did you mean {above}{near}?" if near else f"Known: {', '.join(known[:20])}",
+            )
+        child = _selected(array.field(name), below, f"{above}{name}.")
+        children.append(child)
+        fields.append(kind.field(name).with_type(child.type))
+    return arrow.StructArray.from_arrays(children, fields=fields, mask=array.is_null() if array.null_count else None)

@@ -1,0 +1,272 @@
+"""Fields in values: which ones a configuration names, and values with other contents in some fields.
+
+Values are dictionaries, Protobuf messages and dataclasses, with lists between them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from payload_stores.options import nearest
+from serde_chain.base import FieldType
+from serde_chain.schemas.parts import MOST_FIELDS
+from serde_chain.wire.large_fields import Path
+
+__all__ = ["MISSING", "Pattern", "child_type", "find", "leaves", "look_up", "type_at", "with_contents"]
+
+MISSING: Final = object()
+
+_STEP: Final = re.compile(r"([^.\[\]]+)((?:\[\])*)(\.|\Z)")
+_UNNAMEABLE: Final = re.compile(r"[.\[\]]")
+_MOST_LEVELS: Final = 64
+_REMEMBERED: Final = 4096
+
+
+class _Step(NamedTuple):
+    """One name of a pattern.
+
+    Attributes:
+        name: A name or glob.
+        is_glob: Which of the two.
+        arrays: Levels of arrays below it.
+    """
+
+    name: str
+    is_glob: bool
+    arrays: int
+
+
+class Pattern:
+    """Names fields: ``cutout*``, ``document.body``, ``diaSources[].stamp``.
+
+    Args:
+        text: The pattern.
+
+    Raises:
+        ValueError: It is malformed.
+
+    Example:
+        >>> find({"cutoutScience": b"abc", "id": 7}, [Pattern("cutout*")])
+        {('cutoutScience',): b'abc'}
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        steps: list[_Step] = []
+        at = 0
+        while match := _STEP.match(text, at):
+            steps.append(_Step(match[1], any(mark in match[1] for mark in "*?"), len(match[2]) // 2))
+            at = match.end()
+            if not match[3]:
+                break
+        else:
+            raise ValueError(f"the path {text!r} is malformed: write names between dots, and [] after arrays")
+        self.steps = tuple(steps)
+
+    def find(self, value: Any) -> Iterator[tuple[Path, Any]]:
+        """The fields of a value that it names, with their contents."""
+        return self._find(value, 0, ())
+
+    def _find(self, node: Any, at: int, path: Path) -> Iterator[tuple[Path, Any]]:
+        if at == len(self.steps):
+            yield path, node
+            return
+        name, is_glob, arrays = self.steps[at]
+        fields = _fields(_inner(node))
+        if fields is None:
+            return
+        if not is_glob:
+            found = [(name, fields[name])] if name in fields else []
+        else:
+            found = [(key, child) for key, child in fields.items() if isinstance(key, str) and _matches(key, name)]
+        for key, child in found:
+            yield from self._into(child, arrays, at + 1, (*path, key))
+
+    def _into(self, node: Any, arrays: int, at: int, path: Path) -> Iterator[tuple[Path, Any]]:
+        if not arrays:
+            yield from self._find(node, at, path)
+        elif _is_list(node):
+            for position, item in enumerate(node):
+                yield from self._into(item, arrays - 1, at, (*path, position))
+
+    def types(self, root: FieldType) -> list[tuple[Path, FieldType]]:
+        """The fields of a type that it names; positions in arrays are -1."""
+        level: list[tuple[Path, FieldType]] = [((), root)]
+        for name, is_glob, arrays in self.steps:
+            below: list[tuple[Path, FieldType]] = []
+            for path, kind in level:
+                fields = kind.fields()
+                names = [key for key in fields if _matches(key, name)] if is_glob else [name] if name in fields else []
+                for key in names:
+                    child: FieldType | None = fields[key]
+                    for _ in range(arrays):
+                        child = child.items() if child is not None and child.items is not None else None
+                    if child is not None:
+                        below.append(((*path, key, *(-1,) * arrays), child))
+            level = below
+        return level
+
+    def problem(self, root: FieldType) -> tuple[str, str | None] | None:
+        """Why it names no field that can be moved, and the nearest one that can; None if it does."""
+        found = self.types(root)
+        if any(kind.holds_bytes or kind.holds_text for _, kind in found):
+            return None
+        if found:
+            return f"{self.text} is neither bytes nor string", None
+        known = [template(path) for path, _ in leaves(root)]
+        return f"{self.text} is not in the schema", nearest(self.text, known, cutoff=0.3)
+
+
+@lru_cache(_REMEMBERED)
+def _matches(name: str, pattern: str) -> bool:
+    # Names that a path cannot contain stay in the record.
+    return fnmatchcase(name, pattern) and not _UNNAMEABLE.search(name)
+
+
+def template(path: Path) -> str:
+    """A path as a pattern: positions become ``[]``.
+
+    Example:
+        >>> template(("diaSources", -1, "stamp"))
+        'diaSources[].stamp'
+    """
+    return "".join("[]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
+
+
+def leaves(root: FieldType) -> Iterator[tuple[Path, FieldType]]:
+    """The fields of bytes and strings in a type; a recursive type is entered once. Positions in arrays are -1."""
+    waiting: list[tuple[Path, FieldType, tuple[FieldType, ...]]] = [((), root, ())]
+    for _ in range(MOST_FIELDS):
+        if not waiting:
+            return
+        path, kind, above = waiting.pop()
+        if path and (kind.holds_bytes or kind.holds_text):
+            yield path, kind
+        if kind in above or len(path) >= _MOST_LEVELS:
+            continue
+        above = (*above, kind)
+        if kind.items is not None:
+            waiting.append(((*path, -1), kind.items(), above))
+        fields = kind.fields()
+        waiting += [((*path, name), fields[name], above) for name in reversed(list(fields))]
+
+
+def find(value: Any, patterns: Iterable[Pattern]) -> dict[Path, Any]:
+    """The fields of a value that patterns name, each once, with their contents."""
+    return {path: content for pattern in patterns for path, content in pattern.find(value)}
+
+
+def child_type(kind: FieldType | None, step: str | int) -> tuple[str | int, FieldType | None]:
+    """The type below a step of a path, and the step by the name in effect; None if there is none."""
+    if kind is None:
+        return step, None
+    if isinstance(step, int):
+        return step, None if kind.items is None else kind.items()
+    fields = kind.fields()
+    if step not in fields:
+        step = kind.renamed().get(step, step)
+    return step, fields.get(step)
+
+
+def type_at(root: FieldType, path: Path) -> tuple[Path, FieldType | None]:
+    """A path by the names in effect, and the type there; None if the type leaves it out."""
+    kind: FieldType | None = root
+    steps: list[str | int] = []
+    for step in path:
+        own, kind = child_type(kind, step)
+        steps.append(own)
+    return tuple(steps), kind
+
+
+def look_up(value: Any, path: Path) -> Any:
+    """The content of a field; :data:`MISSING` if it is not there."""
+    node = value
+    for step in path:
+        if isinstance(step, int):
+            if not _is_list(node) or step >= len(node):
+                return MISSING
+            node = node[step]
+        else:
+            fields = _fields(_inner(node))
+            if fields is None or step not in fields:
+                return MISSING
+            node = fields[step]
+    return node
+
+
+def with_contents(value: Any, contents: Mapping[Path, Any]) -> Any:
+    """A value with other contents in some fields; the rest is shared, messages are copied.
+
+    Args:
+        value: The value; not changed.
+        contents: The contents by path; each path is there.
+
+    Example:
+        >>> value = {"id": 7, "cutouts": [b"a", b"b"]}
+        >>> with_contents(value, {("cutouts", 1): b"c"}), value["cutouts"]
+        ({'id': 7, 'cutouts': [b'a', b'c']}, [b'a', b'b'])
+    """
+    if () in contents:
+        return contents[()]
+    below: dict[str | int, dict[Path, Any]] = {}
+    for path, content in contents.items():
+        below.setdefault(path[0], {})[path[1:]] = content
+    if _is_tagged(value):
+        return value[0], with_contents(value[1], contents)
+    if _is_list(value):
+        return [with_contents(item, below[at]) if at in below else item for at, item in enumerate(value)]
+    fields = _fields(value) or {}
+    changed = {name: with_contents(fields[name], inner) for name, inner in below.items() if isinstance(name, str)}
+    if isinstance(value, Mapping):
+        return {**value, **changed}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.replace(value, **changed)
+    return _changed_message(value, contents)
+
+
+def _changed_message(value: Any, contents: Mapping[Path, Any]) -> Any:
+    message = type(value)()
+    message.CopyFrom(value)
+    for path, content in contents.items():
+        node = message
+        for step in path[:-1]:
+            node = node[step] if isinstance(step, int) else getattr(node, step)
+        last = path[-1]
+        if isinstance(last, int):
+            node[last] = content
+        else:
+            setattr(node, last, content)
+    return message
+
+
+def _is_tagged(node: Any) -> bool:
+    """Whether a value names the branch of a union that it belongs to, as fastavro accepts it."""
+    return type(node) is tuple and len(node) == 2 and isinstance(node[0], str)
+
+
+def _inner(node: Any) -> Any:
+    return node[1] if _is_tagged(node) else node
+
+
+def _is_list(node: Any) -> bool:
+    if isinstance(node, (str, bytes, bytearray, memoryview)) or _is_tagged(node):
+        return False
+    return isinstance(node, (list, Sequence))
+
+
+def _fields(node: Any) -> Mapping[Any, Any] | None:
+    """The fields of a value; None if it has none. Absent fields of a message are left out."""
+    if isinstance(node, Mapping):
+        return node
+    library: Any = sys.modules.get("google.protobuf.message")
+    if library is not None and isinstance(node, library.Message):
+        return {field.name: content for field, content in node.ListFields()}
+    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+        return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
+    return None

@@ -1,0 +1,267 @@
+"""``large-fields``, writing: publishes large fields of an object, and leaves references in their places."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Final, Self, cast
+
+from payload_stores.base import RecordWriter, SupportsRetryCount
+from payload_stores.options import Option
+from serde_chain.base import Data, DescribesFields, FieldType, RecordLimits, Serializer, SupportsOffload, is_stream
+from serde_chain.catalogue import SERIALIZE
+from serde_chain.chain import SerializerChain, close_all
+from serde_chain.errors import ConfigError, EncodeError
+from serde_chain.record import Context, RecordContext, key_of, remove_headers, require_headers, set_header, topic_of
+from serde_chain.reference import Reference
+from serde_chain.stages.large_fields.options import (
+    MIN_BYTES,
+    OF_WRITERS,
+    PATHS,
+    SERIALIZERS,
+    STAGE,
+    authenticates,
+    in_flight,
+    open_mover,
+    open_payload_chain,
+    options_of,
+    refuse_keys,
+)
+from serde_chain.stages.large_fields.paths import Pattern, find, type_at, with_contents
+from serde_chain.together import Slots, together
+from serde_chain.transfer import finish, then
+from serde_chain.wire.large_fields import HEADER, FieldEntry, Path, encode, join
+
+__all__ = ["LargeFieldsSerializer"]
+
+_BUFFERS: Final = (bytes, bytearray, memoryview)
+
+
+class LargeFieldsSerializer(Serializer[Any]):
+    """Publishes the fields that ``large.fields.paths`` names, from ``large.fields.min.bytes`` on.
+
+    Takes and gives objects: dictionaries, Protobuf messages, dataclasses. The result has the same form; large fields
+    hold references as text, and the header ``large-fields`` names them. The caller's object is not changed.
+    """
+
+    takes = Data.OBJECT
+    gives = Data.OBJECT
+    options = OF_WRITERS
+    moves_payloads: ClassVar[bool] = True
+    plain: Callable[[Any], Any] | None = None
+    authenticates_fields: bool = False
+    _type: FieldType | None = None
+    _limits: RecordLimits | None = None
+    _chain: SerializerChain | None = None
+    _mover: SupportsOffload = cast("SupportsOffload", None)  # set by configure
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        """The stage's own keys, and those of the stores and of the stages for payloads."""
+        return options_of(cls.options, config, SERIALIZE)
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        """Read the settings and open the payload stores."""
+        super().configure(config, is_key)
+        refuse_keys(is_key=is_key)
+        patterns = PATHS.read(config)
+        if patterns is None:
+            raise ConfigError(
+                f"{PATHS.name} is required: it names the fields to move",
+                hint="Set it, for example to cutout*, document.body",
+                key=PATHS.name,
+            )
+        self._patterns: tuple[Pattern, ...] = patterns
+        self._min_bytes = MIN_BYTES.read(config)
+        self._chain = open_payload_chain(config, SerializerChain)
+        try:
+            self._mover = open_mover(config, SERIALIZE)
+        except BaseException:
+            self.close()
+            raise
+        self.authenticates_fields = authenticates(self._chain)
+        self._slots = Slots(in_flight(config, SERIALIZE), self._mover.timeout_ms)
+        self.plain = self._plain
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """Check the paths against the schema of the next stage.
+
+        Raises:
+            ConfigError: A path names no field of bytes or text.
+        """
+        kind = after.field_type() if isinstance(after, DescribesFields) else None
+        if kind is None:
+            return self
+        for pattern in self._patterns:
+            if (problem := pattern.problem(kind)) is not None:
+                what, near = problem
+                raise ConfigError(
+                    f"{PATHS.name}: {what}", hint=f"Did you mean {near}?" if near else None, key=PATHS.name
+                )
+        return self._with(_type=kind)
+
+    def _with(self, **changes: object) -> Self:
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, **changes)
+        changed.plain = changed._plain
+        return changed
+
+    def _plain(self, data: Any) -> Any:
+        """Pass on values without large fields; all others need the record."""
+        if self._large(data):
+            raise EncodeError("the value has large fields, which requires the record")
+        return data
+
+    def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
+        """Move the large fields of a value."""
+        return None if data is None else finish(self.begin(data, ctx), self.delete)
+
+    def begin(self, data: Any, ctx: Context | None, /) -> Any:
+        """Pass on a value without large fields; return a transfer for others.
+
+        Args:
+            data: The value. A field may be a path or an open binary file, which is read during the upload.
+            ctx: The record around it.
+
+        Raises:
+            EncodeError: The context is missing, or a file is unreadable or in a field that is not of bytes.
+        """
+        found = self._large(data)
+        if ctx is not None and ctx.headers:
+            # The caller's list was used for an earlier record.
+            remove_headers(ctx, (HEADER,))
+        if not found:
+            return data
+        topic_of(ctx, STAGE)
+        require_headers(ctx)  # before the upload, which would be orphaned
+        if self._limits is not None and (question := self._limits.ask(ctx)) is not None:
+            question.size = sum(_size(content) for content in found.values())
+            return then(question, lambda _: self._upload(data, found, ctx))
+        return self._upload(data, found, ctx)
+
+    def _large(self, data: Any) -> dict[Path, Any]:
+        """The fields to move, and files of any size."""
+        return {path: content for path, content in find(data, self._patterns).items() if self._is_large(content)}
+
+    def _is_large(self, content: Any) -> bool:
+        if isinstance(content, str):
+            # At most four bytes a character.
+            return 4 * len(content) >= self._min_bytes and len(content.encode(errors="replace")) >= self._min_bytes
+        if isinstance(content, _BUFFERS):
+            return memoryview(content).nbytes >= self._min_bytes
+        return content is not None and is_stream(content)
+
+    def _upload(self, data: Any, found: Mapping[Path, Any], ctx: Context | None) -> Any:
+        chain = self._chain
+        payloads = [self._payload(path, content) for path, content in found.items()]
+        if chain is None:
+            return self._publish(data, found, payloads, ctx)
+        inner = RecordContext(topic_of(ctx, STAGE), str(ctx.field) if ctx else "", [], key_of(ctx))
+
+        def checked(transformed: list[Any]) -> Any:
+            if inner.headers:
+                raise EncodeError(
+                    f"a stage of {SERIALIZERS.name} wrote a header, and the payload of a field has none",
+                    hint="Name stages that keep all they need in their bytes",
+                )
+            return self._publish(data, found, transformed, ctx)
+
+        steps = [chain.begin(payload, inner) for payload in payloads]
+        return together(steps, checked, slots=self._slots)
+
+    def _payload(self, path: Path, content: Any) -> Any:
+        """The content of a field as bytes, or as a file."""
+        if isinstance(content, str):
+            try:
+                return content.encode()
+            except UnicodeEncodeError:
+                raise EncodeError(f"the field {join(path)} is not text that UTF-8 can encode") from None
+        if isinstance(content, _BUFFERS):
+            return content
+        kind = None if self._type is None else type_at(self._type, path)[1]
+        if kind is None or not kind.holds_bytes:
+            raise EncodeError(
+                f"the field {join(path)} has a file, and is not known to be of bytes",
+                hint="Pass its content, or put a stage with a schema that has the field as bytes behind large-fields",
+            )
+        if self._chain is not None:
+            raise EncodeError(
+                f"the file in the field {join(path)} cannot be streamed: {SERIALIZERS.name} requires the whole payload",
+                hint="Pass its content as bytes",
+            )
+        return content
+
+    def _publish(self, data: Any, found: Mapping[Path, Any], payloads: list[Any], ctx: Context | None) -> Any:
+        inline_bytes = self._min_bytes - 1
+        steps = [self._mover.upload(payload, ctx, inline_bytes=inline_bytes) for payload in payloads]
+
+        def replace(outcomes: list[Any]) -> Any:
+            contents: dict[Path, Any] = {}
+            entries: list[FieldEntry] = []
+            for (path, content), outcome in zip(found.items(), outcomes, strict=True):
+                if not isinstance(outcome, Reference):
+                    contents[path] = outcome  # a small file
+                    continue
+                contents[path] = outcome.url if isinstance(content, str) else outcome.url.encode()
+                entries.append(FieldEntry(path, cast("int", outcome.size), cast("str", outcome.digest)))
+            if entries:
+                set_header(ctx, HEADER, encode(entries))
+            return with_contents(data, contents)
+
+        return together(steps, replace, slots=self._slots, undo=self.delete)
+
+    # What a client needs to know of uploads.
+
+    @property
+    def negotiates(self) -> bool:
+        """Whether the topic's settings are asked for. See :class:`~serde_chain.base.SupportsUploads`."""
+        return self._mover.negotiates
+
+    @property
+    def limits_ttl_ms(self) -> int:
+        """Lifetime of a remembered topic limit, in ms."""
+        return self._mover.limits_ttl_ms
+
+    @property
+    def timeout_ms(self) -> int:
+        """Deadline of one upload, in ms."""
+        return self._mover.timeout_ms
+
+    @property
+    def worst_case_ms(self) -> int:
+        """Longest duration of one store request in ms, by the store's own timeouts and retries."""
+        return self._mover.worst_case_ms
+
+    @property
+    def joins_transactions(self) -> bool:
+        """Whether payloads can be written in a client's transactions."""
+        return self._mover.joins_transactions
+
+    def with_limits(self, limits: RecordLimits) -> Self:
+        """The stage with a client's limits; only whether a topic is compacted counts."""
+        own = limits if self.negotiates else limits.of_client()
+        return self._with(_mover=self._mover.with_limits(limits), _limits=own)
+
+    def within(self, writer: RecordWriter) -> Self:
+        """The stage with its payloads in a client's transactions, where the store supports that."""
+        return self._with(_mover=self._mover.within(writer))
+
+    def owns(self, reference: str) -> bool:
+        """Whether a payload is in one of the stage's stores, and deletable there."""
+        return self._mover.owns(reference)
+
+    def delete(self, reference: str) -> None:
+        """Delete an unreferenced payload."""
+        self._mover.delete(reference)
+
+    @property
+    def retries(self) -> int:
+        """Number of requests repeated by its stores. See :class:`~payload_stores.SupportsRetryCount`."""
+        return self._mover.retries if isinstance(self._mover, SupportsRetryCount) else 0
+
+    def close(self) -> None:
+        """Close the stores, and the stages for payloads."""
+        close_all([self._chain, self._mover])
+
+
+def _size(content: Any) -> int:
+    return len(content) if isinstance(content, (*_BUFFERS, str)) else 0
