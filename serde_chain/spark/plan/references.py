@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from serde_chain.base import Stage, SupportsFetch, is_stage
+from serde_chain.base import SupportsFetch, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, bare_key, find_format, stage_type
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import DESCRIBE, stage_items
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
+from serde_chain.spark.plan.stages import moves_whole_payloads
 from serde_chain.stages.large_message.options import ACCEPT, FETCH, FORMAT, STORE
 from serde_chain.stages.large_message.routes import routes_of
 
@@ -165,13 +166,9 @@ def stages_that_write(config: Mapping[str, object], *, is_key: bool) -> list[Sta
 def _up_to_payloads(items: list[StageItem], side: Side) -> list[StageItem]:
     for at, item in enumerate(items, 1):
         kind = stage_type(item, side)
-        if kind.moves_payloads if isinstance(kind, Stage) else isinstance(kind, type) and _moves_payloads(kind):
+        if moves_whole_payloads(kind):
             return items[:at]
     return []
-
-
-def _moves_payloads(kind: type) -> bool:
-    return issubclass(kind, Stage) and kind.moves_payloads
 
 
 def _undoing(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
