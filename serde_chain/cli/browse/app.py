@@ -199,7 +199,7 @@ class Pages:
         for image in images:
             if image.name == field:
                 if image.media_type is not None and "save" not in request.query_params:
-                    return Response(image.data, media_type=image.media_type)
+                    return Response(image.shown, media_type=image.media_type)
                 return _download(image.data, file_name(record.message, image.suffix))
         raise HTTPException(404, record.problem or "the value has no such image")
 
