@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from serde_chain.spark.connectors import packages
     from serde_chain.spark.dataframes import decode
     from serde_chain.spark.explanation import explain
+    from serde_chain.spark.field_columns import resolve_fields
     from serde_chain.spark.metadata import entry_metadata
     from serde_chain.spark.metrics import observe
     from serde_chain.spark.references import resolve, resolve_record
@@ -30,6 +31,7 @@ __all__ = [
     "packages",
     "register",
     "resolve",
+    "resolve_fields",
     "resolve_record",
     "serialize",
     "serialize_udf",
@@ -48,6 +50,7 @@ _MODULES = {
     "packages": "connectors",
     "register": "sql",
     "resolve": "references",
+    "resolve_fields": "field_columns",
     "resolve_record": "references",
     "serialize": "sink",
     "serialize_udf": "sink",

@@ -11,8 +11,10 @@ from pyspark.sql import Column, DataFrame, functions
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
+from serde_chain.spark.field_columns import with_fields, without_marks
 from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read_natively
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
+from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
 from serde_chain.spark.plan.portable import load
@@ -48,7 +50,9 @@ def decode(
         mode: For undecodable records: ``FAILFAST`` ends the query with an error that names topic, partition and
             offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
             ``DROPMALFORMED`` drops the row. A fault other than the record's own (a store, registry or key provider
-            that is down or refuses) ends the query in all modes.
+            that is down or refuses) ends the query in all modes. With ``large-fields``, only ``FAILFAST`` fetches each
+            field in the queries that use it; the other modes check, and fetch, all fields of a record,
+            as does ``retries``.
         engine: Reads the records. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, such as
             ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references, and those with schema
             ids unknown when the query was planned, then pass through Python. ``auto``: ``native`` if the chain
@@ -80,7 +84,7 @@ def decode(
             key="raw",
         )
     loaded = load(config)
-    value = plan_field(loaded, is_key=False)
+    value, by_column = plan_value(loaded, mode, counts=retries)
     key = plan_field(loaded, is_key=True)
     if value is None and key is None:
         raise ConfigError(
@@ -105,7 +109,8 @@ def decode(
             for field in (key, value)
             if field is not None
         }
-        return _decoded(frame, loaded, choices, {KEY: key, VALUE: value}, mode, counted=(RETRIES,) if retries else ())
+        counted = (RETRIES,) if retries else ()
+        return _decoded(frame, loaded, choices, {KEY: key, VALUE: value}, mode, counted=counted, by_column=by_column)
 
     return transform
 
@@ -118,6 +123,7 @@ def _decoded(
     mode: str,
     *,
     counted: tuple[str, ...],
+    by_column: FieldsPlan | str | None,
 ) -> DataFrame:
     """Decode checked columns, each row with one engine.
 
@@ -128,6 +134,7 @@ def _decoded(
         fields: Their plans.
         mode: The mode.
         counted: Requested columns of numbers.
+        by_column: The columns of the value to fetch by themselves, if there are any.
     """
     columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
     context: dict[str, Column] = {name: columns[name] for name in CONTEXT if name in columns}
@@ -164,6 +171,7 @@ def _decoded(
             errors.append(functions.when(is_bad(data, read[name]), message(native[name], data, context, name)))
     made = {name: merged(name, column) for name, column in columns.items() if name in gives} | read
     made |= {name: merged(name, functions.lit(0).cast("bigint")) for name in counted}
+    made |= _by_column(made, columns, config, by_column)
     if mode != FAILFAST:
         said = functions.nullif(functions.concat_ws("; ", *errors), functions.lit(""))
         work = work.withColumn(f"{_DECODED}_error", merged("error", said))
@@ -175,6 +183,30 @@ def _decoded(
     # The other columns are unchanged, whatever their names.
     steps = (_DECODED, f"{_DECODED}_error", *(f"{_DECODED}_{name}" for name in choices))
     return work.withColumns(made).drop(*steps)
+
+
+def _by_column(
+    made: Mapping[str, Column],
+    columns: Mapping[str, Column],
+    config: Mapping[str, object],
+    plan: FieldsPlan | str | None,
+) -> dict[str, Column]:
+    """Values and headers of read records, with the fields that a query uses.
+
+    Args:
+        made: The columns that were read.
+        columns: The columns as received.
+        config: Flat configuration.
+        plan: The fields, unless they are read with the values.
+    """
+    if not isinstance(plan, FieldsPlan):
+        return {}
+    headers = made.get("headers", columns["headers"])
+    beside = {name: columns[name] for name in (*CONTEXT, KEY) if name in columns} | {"headers": headers}
+    return {
+        VALUE: with_fields(made[VALUE], beside, config, plan, mode=FAILFAST),
+        "headers": without_marks(headers, plan),
+    }
 
 
 def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None, *, adds: tuple[str, ...]) -> None:

@@ -12,6 +12,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
+from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.reading_engine import choose
@@ -48,8 +49,9 @@ def explain(
         writes: The DataFrame for ``encode`` to write.
 
     Returns:
-        A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``; and one for
-        the compiled part of the stage ``avro``, if Python reads and this process has it: ``avro: serde-chain-native``.
+        A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``; with
+        ``large-fields``, one for the fields in :func:`serde_chain.spark.decode`; and one for the compiled part of the
+        stage ``avro``, if Python reads and this process has it: ``avro: serde-chain-native``.
 
     Raises:
         ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.
@@ -57,14 +59,23 @@ def explain(
     loaded, mode, engine, named = load(config), check_mode(mode), check_engine(engine), as_topics(topics)
     if writes is not None:
         return _explain_writing(loaded, writes, engine, named)
+    value, fetched = plan_value(loaded, mode)
     choices = {
         KEY if field.is_key else VALUE: choose(loaded, field, engine=engine, mode=mode, topics=named)
-        for field in (plan_field(loaded, is_key=True), plan_field(loaded, is_key=False))
+        for field in (plan_field(loaded, is_key=True), value)
         if field is not None
     }
     words = _in_words({name: (choice.engine, choice.reason) for name, choice in choices.items()}, "decode")
+    if fetched is not None:
+        words = f"{words}\nfields: {_of_fields(fetched)}"
     fields = [name for name, choice in choices.items() if choice.engine == ARROW]
     return f"{words}\navro: serde-chain-native {version()}" if _any_compiled(loaded, fields) else words
+
+
+def _of_fields(fetched: FieldsPlan | str) -> str:
+    if isinstance(fetched, str):
+        return f"fetched with the value ({fetched})"
+    return f"each fetched by the queries that use it ({', '.join(column.name for column in fetched.columns)})"
 
 
 def _any_compiled(config: Mapping[str, object], fields: Sequence[str]) -> bool:

@@ -6,7 +6,7 @@ Both run the same code on Arrow arrays; the pandas UDF converts at its boundary.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
@@ -24,8 +24,11 @@ from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.spark.plan.writing import WritePlan
 
 if TYPE_CHECKING:
+    from serde_chain.spark.plan.field_columns import FetchPlan
     from serde_chain.spark.plan.folders import ListingPlan
     from serde_chain.spark.plan.migrating import MigratePlan
+
+    Plan: TypeAlias = ReadPlan | WritePlan | ReferencePlan | MigratePlan | FetchPlan
 
 __all__ = [
     "DECODE",
@@ -96,9 +99,7 @@ def make_function(name: str, plan: ReadPlan) -> Callable[..., Any]:
     return make_udf(name, DECODE, plan, result_type(plan))
 
 
-def make_udf(
-    name: str, work: str, plan: ReadPlan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
-) -> Callable[..., Any]:
+def make_udf(name: str, work: str, plan: Plan, returns: DataType, *, once: bool = True) -> Callable[..., Any]:
     """Make a function that Spark ships to its workers.
 
     Args:
@@ -107,6 +108,8 @@ def make_udf(
             ``pyarrow.Array``, and returns an iterator of ``pyarrow.Array``.
         plan: Its instructions.
         returns: The type of the column.
+        once: Evaluate it once per row. Otherwise, filters on other columns go before it, and a filter on its result
+            evaluates it again.
 
     Returns:
         A function of columns, in the order of the plan's.
@@ -114,7 +117,7 @@ def make_udf(
     Raises:
         ConfigError: A part of the configuration cannot be pickled.
     """
-    function, field = plain_udf(name, work, plan, returns)
+    function, field = plain_udf(name, work, plan, returns, once=once)
 
     def call(*columns: ColumnOrName) -> Column:
         result: Column = function(*map(_without_null, plan.columns, columns))
@@ -158,7 +161,7 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
 
 
 def plain_udf(
-    name: str, work: str, plan: ReadPlan | WritePlan | ReferencePlan | MigratePlan, returns: DataType
+    name: str, work: str, plan: Plan, returns: DataType, *, once: bool = True
 ) -> tuple[Callable[..., Any], str | None]:
     """Like :func:`make_udf`, for callers with their own calling convention.
 
@@ -174,14 +177,15 @@ def plain_udf(
     if has_arrow_udfs():
         array = require("pyarrow", "spark").Array
         run = _arrow_function(_InWorkers(work), shipped)
-        return _once(spark.arrow_udf, _named(run, name, array, array), returns), None
+        return _made(spark.arrow_udf, _named(run, name, array, array), returns, once=once), None
     pandas: Any = require("pandas", "spark")
     run = _arrow_function(_InWorkers(work), shipped)
     # In a struct, since a pandas.DataFrame, which represents a struct, cannot express that a whole row is null.
-    function = _once(
+    function = _made(
         spark.pandas_udf,
         _named(_pandas_function(run, plan.columns), name, pandas.Series, pandas.DataFrame),
         StructType([StructField("result", returns)]),
+        once=once,
     )
     return function, "result"
 
@@ -214,13 +218,13 @@ def _named(run: Callable[..., Any], name: str, takes: Any, gives: Any) -> Callab
     return run
 
 
-def _once(udf: Any, run: Callable[..., Any], returns: DataType) -> Callable[..., Any]:
+def _made(udf: Any, run: Callable[..., Any], returns: DataType, *, once: bool) -> Callable[..., Any]:
     made = udf(run, returns)
     # They would be pickled with the function, which a worker without the package could not even unpickle.
     run.__annotations__ = {}
     # Tells Spark to evaluate it once per row and nowhere else. Spark copies deterministic functions into pushed-down
     # filters, and every copy would fetch all payloads again.
-    function: Callable[..., Any] = made.asNondeterministic()
+    function: Callable[..., Any] = made.asNondeterministic() if once else made
     return function
 
 

@@ -19,6 +19,7 @@ from serde_chain.spark import (
     offload,
     register,
     resolve,
+    resolve_fields,
     resolve_record,
     serialize,
     serialize_udf,
@@ -50,6 +51,10 @@ def records(spark: SparkSession) -> DataFrame:
     return spark.createDataFrame([(b"k", b"\2", "alerts", 0, 7, None, None)], KAFKA)
 
 
+def of_fields(config: dict[str, Any]) -> dict[str, Any]:
+    return {**config, "value.deserializers": "avro, large-fields"}
+
+
 def columns_of(config: dict[str, Any]) -> dict[str, Column]:
     """What the functions return, by what it is to be called."""
     bytes_ = {**config, "value.serializers": "bytes, large-message"}
@@ -58,6 +63,7 @@ def columns_of(config: dict[str, Any]) -> dict[str, Column]:
         "deserialize": deserialize(col("value"), "headers", config, engine="arrow"),
         "deserialize(key)": deserialize_udf(config)("key", "headers"),
         "resolve(value)": resolve("value", "headers", config),
+        "resolve_fields(value)": resolve_fields("value", "headers", of_fields(config)),
         "resolve_record(value)": resolve_record("value", "headers", "key", config),
         "entry_metadata(value)": entry_metadata("value"),
         "offload(value)": offload("value", "headers", config, topic="topic"),

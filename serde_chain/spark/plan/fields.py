@@ -11,6 +11,7 @@ from serde_chain.base import Data, Stage, SupportsFetch
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.spark.plan.reading import FieldPlan
+from serde_chain.spark.plan.stages import moves_whole_payloads
 from serde_chain.spark.plan.types import signed
 from serde_chain.stages.avro.schema import READER_SCHEMA
 from serde_chain.stages.avro.stage import AvroDeserializer
@@ -48,7 +49,7 @@ def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan 
         MissingDependencyError: A package is not installed.
     """
     with DeserializerChain.from_config(config, is_key=is_key) as chain:
-        moving = [at for at, stage in enumerate(chain.stages, 1) if _moves_payloads(stage)]
+        moving = [at for at, stage in enumerate(chain.stages, 1) if moves_whole_payloads(stage)]
         return plan_first_stages(chain, moving[0], is_key=is_key) if moving else None
 
 

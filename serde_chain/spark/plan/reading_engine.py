@@ -23,6 +23,7 @@ from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.spark_avro import names_not_told_apart, required_field, type_of_from_avro
+from serde_chain.spark.plan.stages import moves_fields
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, NONE, RECORD_KEY, SINGLE_OBJECT
 from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schema
@@ -130,11 +131,15 @@ def choose(
 
 
 def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Sequence[str]) -> Choice:
-    count, last = len(chain.stages) - 1, chain.stages[-1]
-    markers = plan_first_stages(chain, count, is_key=field.is_key).markers if count else frozenset()
-    if markers is None:
+    stages, with_fields = list(chain.stages[: field.stages]), frozenset[str]()
+    if moves_fields(stages[-1]):
+        with_fields = stages.pop().marker_headers()
+    count, last = len(stages) - 1, stages[-1]
+    first = plan_first_stages(chain, count, is_key=field.is_key).markers if count else frozenset()
+    if first is None:
         raise _NotNativeError(f"all records pass through Python for {chain.labels[count - 1]}")
-    label, follows = chain.labels[-1], ", Python follows references" if markers else ""
+    markers = first | with_fields
+    label, follows = chain.labels[count], ", Python follows references" if markers else ""
     for kind, stage in (("string", StringDeserializer), ("bytes", BytesDeserializer)):
         if type(last) is stage:
             return Choice(NATIVE, f"Spark reads {kind} itself{follows}", kind, label=label, markers=markers)

@@ -16,6 +16,7 @@ from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.arguments import ARROW, FAILFAST, NATIVE
 from serde_chain.spark.plan.fitting import misfit
 from serde_chain.spark.plan.spark_avro import changes_dates, names_not_told_apart, type_of_from_avro
+from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import plan_offload
 from serde_chain.stages.avro.stage import AvroSerializer, AvroWay
@@ -127,7 +128,7 @@ def choose_writing(
 
 
 def _check_fits(chain: SerializerChain | None, column: DataType, name: str) -> None:
-    first = chain.stages[0] if chain is not None else None
+    first = typed_stage(chain.stages) if chain is not None else None
     schema = first.value_schema if isinstance(first, AvroSerializer) and _is(first, AvroSerializer) else None
     problem = None if schema is None else misfit(schema, column, name)
     if problem is not None:

@@ -17,6 +17,7 @@ from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.reading import RETRIES
+from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.writing import WritePlan, open_setup
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.avro_rows import branch_namer, check_integers
@@ -204,14 +205,14 @@ def _column_writer(chain: SerializerChain) -> NativeWriter | None:
 
 
 def _avro_schema(chain: SerializerChain) -> AvroSchema | None:
-    """The Avro schema of a chain's input; None if its first stage is not avro, or does not know the schema."""
-    first = chain.stages[0] if chain.stages else None
+    """The Avro schema of a chain's input; None if its first typed stage is not avro, or does not know the schema."""
+    first = typed_stage(chain.stages)
     return first.value_schema if isinstance(first, AvroSerializer) else None
 
 
 def _fitter(chain: SerializerChain) -> _Fitter | None:
     """Makes, for a column's type, a function from Python objects to the first stage's input."""
-    first = chain.stages[0] if chain.stages else None
+    first = typed_stage(chain.stages)
     if isinstance(first, ProtobufSerializer):
         return partial(message_fitter, first.descriptor)
     schema = _avro_schema(chain)

@@ -1,0 +1,195 @@
+"""Plans for fetching single fields: each of the columns that may hold references is fetched by itself.
+
+Spark's optimizer then drops those that a query does not use.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from serde_chain.base import DescribesFields, FieldType
+from serde_chain.catalogue import DESERIALIZE, stage_type
+from serde_chain.chain import DeserializerChain
+from serde_chain.config import stage_items
+from serde_chain.spark.plan.arguments import FAILFAST
+from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.prerequisites import has_arrow_udfs
+from serde_chain.spark.plan.reading import FieldPlan
+from serde_chain.spark.plan.stages import moves_fields
+from serde_chain.stages.large_fields.options import PATHS
+from serde_chain.stages.large_fields.paths import Pattern, leaves, template
+from serde_chain.wire.large_fields import Path
+
+__all__ = ["MOST_COLUMNS", "FetchPlan", "FieldColumn", "FieldsPlan", "plan_fields", "plan_value"]
+
+# Each of them is a step of its own in a query's plan, with a pass through Python.
+MOST_COLUMNS: Final = 20
+
+
+@dataclass(frozen=True)
+class FieldColumn:
+    """A column within the value that may hold references.
+
+    Attributes:
+        path: Names of fields, from the value on. What is below an array or a union belongs to one column.
+        arrow_type: The ``pyarrow.DataType`` of the column.
+    """
+
+    path: tuple[str, ...]
+    arrow_type: Any
+
+    @property
+    def name(self) -> str:
+        """The path in Spark's notation."""
+        return ".".join(self.path)
+
+
+@dataclass(frozen=True)
+class FieldsPlan:
+    """The columns that are fetched by themselves.
+
+    Attributes:
+        value: The plan for the stages before.
+        columns: The columns.
+        left_out: Other fields of bytes or strings, as patterns; records with references there are refused.
+        markers: Headers of which every record with references has at least one; None if any record may have some.
+    """
+
+    value: FieldPlan
+    columns: tuple[FieldColumn, ...]
+    left_out: tuple[str, ...]
+    markers: frozenset[str] | None
+
+
+@dataclass(frozen=True)
+class FetchPlan:
+    """The work of a function that fetches one column.
+
+    Attributes:
+        config: The whole configuration, flat.
+        columns: The function's arguments: ``value``, which is the column, and others of Spark's Kafka source.
+        column: The column.
+        mode: The mode.
+        python: The driver's interpreter, for messages.
+    """
+
+    config: Mapping[str, object] = field(repr=False)
+    columns: tuple[str, ...]
+    column: FieldColumn
+    mode: str
+    python: str = field(default_factory=lambda: sys.executable)
+
+
+def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
+    """Plan the columns to fetch by themselves.
+
+    Args:
+        config: Flat configuration.
+
+    Returns:
+        The plan; the reason if fields can only be fetched with the rest of the value; None if the last stage of
+        ``value.deserializers`` fetches no fields.
+
+    Raises:
+        ConfigError: The configuration is wrong, or the type of the values is unknown.
+        MissingDependencyError: A package is not installed.
+    """
+    items = stage_items(config, DESERIALIZE, is_key=False)
+    if not items or not moves_fields(stage_type(items[-1], DESERIALIZE)):
+        return None
+    with DeserializerChain.from_config(config) as chain:
+        last = chain.stages[-1]
+        before = chain.stages[-2] if len(chain.stages) > 1 else None
+        kind = before.field_type() if isinstance(before, DescribesFields) else None
+        markers, count = last.marker_headers(), len(chain.stages) - 1
+        own = config if last.configured is None else last.configured[0]
+    whole = plan_field(config, is_key=False)
+    if not has_arrow_udfs():
+        return "pyspark has no Arrow UDFs"
+    if whole is None or kind is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
+        return "the fields are unknown before the values are read"
+    wanted, others = _divide(kind, PATHS.read(own))
+    columns = _columns(whole.arrow_type, wanted)
+    if columns is None:
+        return "the values are unions"
+    if len(columns) > MOST_COLUMNS:
+        return f"{len(columns)} columns may hold references: name those that do in {PATHS.name}"
+    value = FieldPlan(
+        is_key=False,
+        arrow_type=whole.arrow_type,
+        needs_headers=whole.needs_headers,
+        stages=count,
+        restores=whole.restores,
+    )
+    within = [column.path for column in columns]
+    left_out = (path for path in others if not any(_names(path)[: len(above)] == above for above in within))
+    return FieldsPlan(value, columns, tuple(map(template, left_out)), markers)
+
+
+def plan_value(
+    config: Mapping[str, object], mode: str, *, counts: bool = False
+) -> tuple[FieldPlan | None, FieldsPlan | str | None]:
+    """Plan how values are read, and their fields.
+
+    Args:
+        config: Flat configuration.
+        mode: The mode.
+        counts: Whether the requests for a record are counted with it.
+
+    Returns:
+        The plan for values; None if the configuration names no stages for them. The plan of :func:`plan_fields`.
+
+    Raises:
+        ConfigError: The configuration is wrong, or the type of the values is unknown.
+        MissingDependencyError: A package is not installed.
+    """
+    fields = plan_fields(config)
+    if isinstance(fields, FieldsPlan):
+        if mode == FAILFAST and not counts:
+            return fields.value, fields
+        fields = f"{mode} checks all fields of a record" if mode != FAILFAST else "their requests are counted"
+    return plan_field(config, is_key=False), fields
+
+
+def _divide(kind: FieldType, patterns: Sequence[Pattern] | None) -> tuple[list[Path], list[Path]]:
+    """The fields of bytes or strings that patterns name, and the others."""
+    every = [path for path, _ in leaves(kind)]
+    if patterns is None:
+        return every, []
+    named = {path for pattern in patterns for path, _ in pattern.types(kind)}
+    return [path for path in every if path in named], [path for path in every if path not in named]
+
+
+def _columns(kind: Any, paths: Iterable[Path]) -> tuple[FieldColumn, ...] | None:
+    """The columns with these fields; None if one is in no column of its own."""
+    columns: dict[tuple[str, ...], FieldColumn] = {}
+    for path in paths:
+        column = _column(kind, path)
+        if column is None:
+            return None
+        columns[column.path] = column
+    # A union's column may contain others.
+    return tuple(
+        column for path, column in columns.items() if not any(path[:at] in columns for at in range(1, len(path)))
+    )
+
+
+def _column(kind: Any, path: Path) -> FieldColumn | None:
+    types = require("pyarrow.types", "spark")
+    found = None
+    names: list[str] = []
+    for step in path:
+        if not isinstance(step, str) or not types.is_struct(kind) or kind.get_field_index(step) < 0:
+            break
+        kind = kind.field(step).type
+        names.append(step)
+        found = FieldColumn(tuple(names), kind)
+    return found
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    return tuple(step for step in path if isinstance(step, str))

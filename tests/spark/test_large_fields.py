@@ -1,0 +1,283 @@
+"""Large fields through Spark, from and to a real broker; an S3 server counts the requests."""
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PythonException, SparkRuntimeException
+from pyspark.sql import DataFrame, Row, SparkSession, functions
+from pyspark.sql.avro.functions import from_avro
+
+from serde_chain import ConfigError, Consumer, Producer, RecordContext, SerializerChain
+from serde_chain.spark import decode, deserialize, encode, explain, resolve, resolve_fields
+from serde_chain.spark.plan.types import as_nullable
+from serde_chain.testing.services import KafkaBroker, S3Server
+from tests.spark.test_decode import kafka as records
+from tests.spark.test_decode import plan_of, source
+
+Config = dict[str, Any]
+ENGINES = ["arrow", "native"]
+SCHEMA = {
+    "type": "record",
+    "name": "Alert",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "title", "type": "string"},
+        {
+            "name": "source",
+            "type": {
+                "type": "record",
+                "name": "Source",
+                "fields": [{"name": "flux", "type": "double"}, {"name": "stamp", "type": ["null", "bytes"]}],
+            },
+        },
+        {
+            "name": "history",
+            "type": {
+                "type": "array",
+                "items": {"type": "record", "name": "Past", "fields": [{"name": "cutout", "type": "bytes"}]},
+            },
+        },
+    ],
+}
+SIZE = 20_000
+COUNT = 12
+
+
+def alert(at: int) -> dict[str, Any]:
+    """Each third record has no large field."""
+    size = 10 if at % 3 == 0 else SIZE
+    return {
+        "id": at,
+        "title": chr(97 + at) * size,
+        "source": {"flux": float(at), "stamp": b"%d" % at * size},
+        "history": [{"cutout": b"h%d" % at * size}, {"cutout": b"small"}],
+    }
+
+
+class Requests(logging.Handler):
+    """Counts the GET requests of an S3 server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.count += "GET /" in record.getMessage()
+
+    def of(self, frame: DataFrame) -> int:
+        """The number of requests during a query."""
+        before = self.count
+        frame.collect()
+        return self.count - before
+
+
+@pytest.fixture
+def counted() -> Iterator[tuple[S3Server, Requests]]:
+    """A server in this process, which logs its requests."""
+    log, handler = logging.getLogger("werkzeug"), Requests()
+    level, propagate = log.level, log.propagate
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    log.addHandler(handler)
+    with S3Server() as server:
+        yield server, handler
+    log.removeHandler(handler)
+    log.setLevel(level)
+    log.propagate = propagate
+
+
+def settings(broker: KafkaBroker, **store: Any) -> Config:
+    return {
+        **broker.client_config(),
+        "value.serializers": "large-fields, avro, zstd, large-message",
+        "value.deserializers": "large-message, zstd, avro, large-fields",
+        "avro.schema": json.dumps(SCHEMA),
+        "large.fields.paths": "title, source.stamp, history[].cutout",
+        "large.message.id": "content",
+        **store,
+    }
+
+
+@pytest.fixture
+def config(broker: KafkaBroker, tmp_path: Path) -> Config:
+    return settings(broker, **{"large.message.payload.store.class": "local", "local.path": str(tmp_path / "payloads")})
+
+
+def s3_config(broker: KafkaBroker, server: S3Server) -> Config:
+    store = server.store_config(server.create_bucket())
+    return settings(broker, **{"large.message.payload.store.class": "s3", **store})
+
+
+def with_engine(config: Config, engine: str) -> Config:
+    """Spark's own from_avro reads bare Avro, no zstd."""
+    if engine == "arrow":
+        return config
+    return config | {
+        "value.serializers": "large-fields, avro, large-message",
+        "value.deserializers": "large-message, avro, large-fields",
+    }
+
+
+def produce(config: Config, topic: str) -> None:
+    with Producer(config) as producer:
+        for at in range(COUNT):
+            producer.produce(topic, alert(at), key=b"%d" % at, headers=[("trace", b"1")] if at % 2 else None)
+
+
+def values(rows: list[Row]) -> list[Any]:
+    return [row["value"] and row["value"].asDict(recursive=True) for row in sorted(rows, key=lambda row: row["offset"])]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_decode(spark: SparkSession, broker: KafkaBroker, topic: str, config: Config, engine: str) -> None:
+    config = with_engine(config, engine)
+    produce(config, topic)
+    for mode in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED"):
+        check_decode(records(spark, broker, topic), config, engine, mode)
+
+
+def check_decode(raw: DataFrame, config: Config, engine: str, mode: str) -> None:
+    frame = raw.transform(decode(config, engine=engine, mode=mode))
+    rows = sorted(frame.collect(), key=lambda row: row["offset"])
+    assert values(rows) == [alert(at) for at in range(COUNT)]
+    assert [row["headers"] and [header["key"] for header in row["headers"]] for row in rows] == [None, ["trace"]] * 6
+    whole = {key: value for key, value in config.items() if not key.startswith("large.fields")}
+    plain = {**whole, "value.deserializers": config["value.deserializers"].removesuffix(", large-fields")}
+    same = raw.transform(decode(plain, engine=engine, mode=mode))
+    assert as_nullable(frame.schema) == as_nullable(same.schema)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_fetched_by_what(
+    spark: SparkSession, broker: KafkaBroker, topic: str, counted: tuple[S3Server, Requests], engine: str
+) -> None:
+    """The table in docs/spark.md."""
+    server, requests = counted
+    config = with_engine(s3_config(broker, server), engine)
+    produce(config, topic)
+    decoded = records(spark, broker, topic).transform(decode(config, engine=engine))
+    large = COUNT * 2 // 3
+    assert requests.of(decoded.select("key", "headers")) == 0
+    assert requests.of(decoded.select("key", "value.source.flux", "value.id")) == 0
+    assert requests.of(decoded.where("value.source.flux > 5").groupBy("value.id").count()) == 0
+    assert requests.of(decoded.select("value.title")) == large
+    assert requests.of(decoded.select("value.source.stamp", "value.id")) == large
+    assert requests.of(decoded.select("value.history")) == large
+    assert requests.of(decoded.select("value")) == 3 * large
+    assert requests.of(decoded.where("value.id = 4").select("value.source.stamp")) == 1
+    assert requests.of(decoded.where("value.id = 3").select("value.source.stamp")) == 0
+    found = decoded.where("value.id = 4").select("value.source.stamp", "value.title").collect()
+    assert [(bytes(row["stamp"]), row["title"]) for row in found] == [(alert(4)["source"]["stamp"], alert(4)["title"])]
+    counting = records(spark, broker, topic).transform(decode(config, engine=engine, retries=True))
+    assert requests.of(counting.select("value.id")) == 3 * large
+    both = decoded.where("length(value.title) > 100").select("value.title")
+    assert requests.of(both) == 2 * large
+
+
+def test_deserialize_and_pandas_udfs_fetch_all(
+    spark: SparkSession, broker: KafkaBroker, topic: str, config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(config, topic)
+    raw = records(spark, broker, topic)
+    column = deserialize("value", "headers", config, topic="topic", offset="offset").alias("value")
+    assert values(raw.select(column, "offset").collect()) == [alert(at) for at in range(COUNT)]
+    # resolve() is for whole payloads, of which this topic has none.
+    assert raw.where(resolve("value", "headers", config) != raw["value"]).count() == 0
+    monkeypatch.delattr(functions, "arrow_udf")
+    rows = raw.transform(decode(config)).collect()
+    assert values(rows) == [alert(at) for at in range(COUNT)]
+    assert "fields: fetched with the value (pyspark has no Arrow UDFs)" in explain(config)
+    with pytest.raises(ConfigError, match="fields cannot be fetched by column: pyspark has no Arrow UDFs"):
+        resolve_fields("value", "headers", config)
+
+
+@pytest.fixture(params=["local", "s3"])
+def stored_config(request: pytest.FixtureRequest, broker: KafkaBroker, config: Config, s3_server: S3Server) -> Config:
+    return config if request.param == "local" else s3_config(broker, s3_server)
+
+
+def test_encode(spark: SparkSession, broker: KafkaBroker, topic: str, stored_config: Config) -> None:
+    """What Spark writes, our Consumer reads, and Spark's own from_avro with resolve_fields."""
+    config = with_engine(stored_config, "native")
+    sent = [alert(at) for at in range(COUNT)]
+    kind = records(spark, broker, topic).transform(decode(config)).schema["value"].dataType
+    frame = spark.createDataFrame(
+        [(at, value) for at, value in enumerate(sent)], f"id long, value {kind.simpleString()}"
+    )
+    sink = frame.withColumn("key", functions.col("id").cast("string").cast("binary")).coalesce(1)
+    assert explain(config, writes=sink).startswith("key: native (Spark writes bytes itself)\nvalue: arrow (")
+    options = {"kafka.bootstrap.servers": broker.bootstrap_servers}
+    sink.transform(encode(config, topic=topic)).write.format("kafka").options(**options).save()
+    with Consumer({**config, "group.id": topic, "auto.offset.reset": "earliest"}) as consumer:
+        consumer.subscribe([topic])
+        got: list[Any] = []
+        while len(got) < COUNT:
+            got += consumer.consume(COUNT, timeout=10)
+    assert [message.value() for message in got] == sent
+    raw = records(spark, broker, topic).withColumn("value", from_avro("value", json.dumps(SCHEMA)))
+    fields = resolve_fields("value", "headers", config, topic="topic", partition="partition", offset="offset")
+    assert values(raw.select(fields.alias("value"), "offset").collect()) == sent
+    stream = source(spark.readStream, broker, topic).transform(decode(config)).select("value", "offset")
+    query = stream.writeStream.format("memory").queryName("large_fields").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert values(spark.table("large_fields").collect()) == sent
+    small = raw.select(fields.alias("value"), "offset").select("value.source.flux")
+    assert "fetch_field" not in plan_of(small)
+    assert "fetch_field" in plan_of(raw.select(fields.alias("value")).select("value.title"))
+
+
+KAFKA = "value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, offset bigint"
+
+
+def stored(config: Config, at: int) -> tuple[Any, ...]:
+    headers: list[Any] = []
+    with SerializerChain.from_config(config) as chain:
+        value = chain(alert(at), RecordContext("alerts", "value", headers))
+    return value, headers, "alerts", 0, at
+
+
+def test_fields_that_cannot_be_had(spark: SparkSession, config: Config, tmp_path: Path) -> None:
+    config = with_engine(config, "native")
+    rows = [stored(config, 1), stored(config, 3)]
+    frame = spark.createDataFrame(rows, KAFKA).coalesce(1)
+    for path in (tmp_path / "payloads").rglob("*"):
+        if path.is_file() and path.read_bytes()[:1] == b"b":  # the title
+            path.unlink()
+    decoded = frame.transform(decode(config))
+    assert [bytes(row["stamp"])[:1] for row in decoded.select("value.source.stamp").collect()] == [b"1", b"3"]
+    expected = r"PayloadNotFoundError.*topic=alerts, field=value, stage=large-fields.*, partition=0, offset=1"
+    with pytest.raises(PythonException, match=expected):
+        decoded.select("value.title").collect()
+    checked = frame.transform(decode(config, mode="PERMISSIVE")).orderBy("offset").collect()
+    assert [row["value"] is None for row in checked] == [True, False]
+    assert "PayloadNotFoundError" in checked[0]["serde_error"] or "not" in checked[0]["serde_error"]
+    assert "large-fields" in {header["key"] for header in checked[0]["headers"]}
+    own = frame.withColumn("value", from_avro("value", json.dumps(SCHEMA)))
+    left = own.select(resolve_fields("value", "headers", config, mode="PERMISSIVE").alias("value"), "offset")
+    assert values(left.collect()) == [alert(1) | {"title": None}, alert(3)]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_paths_of_readers(spark: SparkSession, config: Config, engine: str) -> None:
+    """Without paths, all fields of bytes and strings; a reader's paths must cover the writer's."""
+    config = with_engine(config, engine)
+    frame = spark.createDataFrame([stored(config, at) for at in range(4)], KAFKA).coalesce(1)
+    free = {key: value for key, value in config.items() if key != "large.fields.paths"}
+    assert values(frame.transform(decode(free, engine=engine)).collect()) == [alert(at) for at in range(4)]
+    assert "fields: each fetched by the queries that use it (title, source.stamp, history)" in explain(free)
+    narrow = frame.transform(decode(config | {"large.fields.paths": "source.*"}, engine=engine))
+    with pytest.raises(SparkRuntimeException, match=r"large\.fields\.paths lacks a field that holds a reference"):
+        narrow.select("value.title").collect()
+    with pytest.raises(ConfigError, match="the last stage of the configuration fetches no fields"):
+        resolve_fields("value", "headers", {"value.deserializers": "avro", "avro.schema": json.dumps(SCHEMA)})
+
+
+def test_too_many_columns(config: Config) -> None:
+    schema = {**SCHEMA, "fields": [{"name": f"f{at}", "type": "bytes"} for at in range(21)]}
+    many = {key: value for key, value in config.items() if key != "large.fields.paths"}
+    many["avro.schema"] = json.dumps(schema)
+    assert "fields: fetched with the value (21 columns may hold references: name those that do" in explain(many)
