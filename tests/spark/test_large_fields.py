@@ -276,6 +276,26 @@ def test_paths_of_readers(spark: SparkSession, config: Config, engine: str) -> N
         resolve_fields("value", "headers", {"value.deserializers": "avro", "avro.schema": json.dumps(SCHEMA)})
 
 
+def test_json(spark: SparkSession, config: Config) -> None:
+    """Text in a column, or a struct of a given type; both are fetched with the value."""
+    chains = {"value.serializers": "large-fields, json", "value.deserializers": "json, large-fields"}
+    config = {key: value for key, value in config.items() if key != "avro.schema"} | chains
+    config["large.fields.paths"] = "title, missing"
+    headers: list[Any] = []
+    sent = {"id": 7, "title": "t" * SIZE}
+    with SerializerChain.from_config(config) as chain:
+        value = chain(sent, RecordContext("alerts", "value", headers))
+    assert len(value) < SIZE
+    frame = spark.createDataFrame([(value, headers, "alerts", 0, 0)], KAFKA)
+    [row] = frame.transform(decode(config)).collect()
+    assert (json.loads(row["value"]), row["headers"]) == (sent, None)
+    typed = deserialize("value", "headers", config, topic="topic", schema="id bigint, title string")
+    [row] = frame.select(typed.alias("value")).collect()
+    assert row["value"].asDict() == sent
+    with pytest.raises(ConfigError, match="the fields are unknown before the values are read"):
+        resolve_fields("value", "headers", config)
+
+
 def test_too_many_columns(config: Config) -> None:
     schema = {**SCHEMA, "fields": [{"name": f"f{at}", "type": "bytes"} for at in range(21)]}
     many = {key: value for key, value in config.items() if key != "large.fields.paths"}

@@ -77,6 +77,7 @@ class _Typed(Deserializer[Any]):
         self._stage = stage.read_dict if isinstance(stage, ProtobufDeserializer) else stage
         # Requirements for the preceding stage.
         self.message_format = stage.message_format if isinstance(stage, Deserializer) else None
+        self.takes = stage.takes if isinstance(stage, Deserializer) else None
         self._convert = converter(arrow_type)
         self._type = arrow_type
 
