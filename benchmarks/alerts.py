@@ -37,7 +37,7 @@ _SOURCE: Final = {
         ),
     ],
 }
-_ALERT: Final = {
+ALERT: Final = {
     "type": "record",
     "name": "alert",
     "fields": [
@@ -77,11 +77,11 @@ def _shapes() -> Sequence[_Shape]:
         return _Shape(f"one field of twelve, {11 * size // 1000} KB", schema, record, wanted)
 
     return (
-        _Shape("alert of 60 KB, no earlier source", _ALERT, _alert(0, 20_000)),
-        _Shape("alert of 60 KB, 2 earlier sources", _ALERT, _alert(2, 20_000)),
-        _Shape("alert of 60 KB, 10 earlier sources", _ALERT, _alert(10, 20_000)),
-        _Shape("alert of 180 KB, 2 earlier sources", _ALERT, _alert(2, 60_000)),
-        _Shape("alert without images, 2 earlier sources", _ALERT, _alert(2, 0)),
+        _Shape("alert of 60 KB, no earlier source", ALERT, alert_of(0, 20_000)),
+        _Shape("alert of 60 KB, 2 earlier sources", ALERT, alert_of(2, 20_000)),
+        _Shape("alert of 60 KB, 10 earlier sources", ALERT, alert_of(10, 20_000)),
+        _Shape("alert of 180 KB, 2 earlier sources", ALERT, alert_of(2, 60_000)),
+        _Shape("alert without images, 2 earlier sources", ALERT, alert_of(2, 0)),
         pair(4_000),
         pair(10_000),
         pair(20_000),
@@ -92,7 +92,8 @@ def _shapes() -> Sequence[_Shape]:
     )
 
 
-def _alert(earlier: int, image_bytes: int) -> dict[str, Any]:
+def alert_of(earlier: int, image_bytes: int) -> dict[str, Any]:
+    """An alert with a number of earlier sources, and three images."""
     return {
         "diaSourceId": 1159,
         "diaSource": _source(0),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import Row, Table
+from serde_chain.stages.avro.native import version
 
 __all__ = ["BOUNDS", "Bound", "Bounds"]
 
@@ -44,10 +45,14 @@ class Bounds:
 
     Args:
         path: A TOML file, as described at the top of ``bounds.toml``.
+        native: Whether the compiled part is used; by default if it is installed.
     """
 
-    def __init__(self, path: Path = BOUNDS) -> None:
+    def __init__(self, path: Path = BOUNDS, *, native: bool | None = None) -> None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
+        of_native = tables.pop("native", {})
+        if version() is not None if native is None else native:
+            tables |= of_native
         common = {"tolerance": tables.pop("tolerance", 0.0)}
         self._of_tables: Mapping[str, Mapping[str, Bound]] = {
             name: {pattern: Bound(**{**common, **wanted}) for pattern, wanted in patterns.items()}

@@ -10,7 +10,11 @@ zstd      28 B5 2F FD           RFC 8878, content size in the frame
 lz4       04 22 4D 18           LZ4 frame format, independent blocks, content size and checksum
 gzip      1F 8B                 RFC 1952, timestamp 0, so that equal payloads give equal bytes
 snappy    FF 06 00 00 sNaPpY    Snappy framing format; a skippable chunk 0x80 contains the length (see below)
+zlib      none                  RFC 1950, checksum at the end; read only where it is configured (see below)
 ========  ====================  ===============================================================================
+
+The two bytes of a zlib header are no magic number: the text ``x^2`` begins like one. So :func:`codec_of` never finds
+it, and records of topics with uncompressed payloads keep their meaning.
 
 Snappy's framing has no end mark, so a stream cut between two chunks would read as a shorter payload. We write the
 payload's length (8 bytes, little-endian) into a skippable chunk of type 0x80 after the stream identifier, and check it
@@ -45,7 +49,7 @@ class Codec(ABC):
 
     Attributes:
         name: Its value of ``compression.type``.
-        magic: The first bytes of every frame.
+        magic: The first bytes of every frame; empty if the format has no magic number.
         levels: Lowest and highest level; None if the format has none.
         default_level: The library's default.
     """
@@ -54,6 +58,10 @@ class Codec(ABC):
     magic: ClassVar[bytes]
     levels: ClassVar[tuple[int, int] | None] = None
     default_level: ClassVar[int] = 0
+
+    def begins(self, data: Buffer) -> bool:
+        """Whether the data begins like a frame of the format."""
+        return bytes(memoryview(data)[: len(self.magic)]) == self.magic
 
     @abstractmethod
     def load(self) -> None:
@@ -253,6 +261,7 @@ class Gzip(Codec):
     """gzip through the standard library."""
 
     name, magic, levels, default_level = "gzip", b"\x1f\x8b", (0, 9), 6
+    _wbits: ClassVar[int] = 31
 
     def load(self) -> None:
         pass
@@ -265,7 +274,7 @@ class Gzip(Codec):
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
         view = memoryview(data).cast("B")
-        stream = zlib.decompressobj(wbits=31)
+        stream = zlib.decompressobj(wbits=self._wbits)
         output = _Output(limit)
         fed: Buffer = b""
         at = 0
@@ -283,6 +292,21 @@ class Gzip(Codec):
                 raise self.too_large(limit)
             fed = stream.unconsumed_tail
         return output.value(), view[at - len(stream.unused_data) :]
+
+
+class Zlib(Gzip):
+    """zlib streams (RFC 1950) through the standard library."""
+
+    name, magic = "zlib", b""
+    _wbits = zlib.MAX_WBITS
+
+    def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        return partial(zlib.compress, level=level)
+
+    def begins(self, data: Buffer) -> bool:
+        # RFC 1950, section 2.2: the method is deflate, the window at most 32 KiB, and the two bytes a multiple of 31.
+        head = bytes(memoryview(data)[:2])
+        return len(head) == 2 and head[0] & 15 == 8 and head[0] >> 4 <= 7 and int.from_bytes(head, "big") % 31 == 0
 
 
 class Snappy(Codec):
@@ -352,10 +376,9 @@ def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
         raise ValueError("no chunk follows the stream identifier")
 
 
-CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4(), Gzip(), Snappy())}
+CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4(), Gzip(), Snappy(), Zlib())}
 
 
 def codec_of(data: Buffer) -> Codec | None:
     """The codec whose magic number begins the data, or None."""
-    head = bytes(memoryview(data)[:10])
-    return next((codec for codec in CODECS.values() if head.startswith(codec.magic)), None)
+    return next((codec for codec in CODECS.values() if codec.magic and codec.begins(data)), None)

@@ -68,6 +68,9 @@ class Lookups(Generic[K, T]):
         Raises:
             Exception: The error of ``ask``; a copy for each caller.
         """
+        answer = self.known.get(key)
+        if answer is not None:  # mostly: a future costs several times as much
+            return answer
         own: Future[T] = Future()
         try:
             with self._lock:

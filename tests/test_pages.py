@@ -152,6 +152,16 @@ def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Pat
     assert [path.stat().st_size for path in (tmp_path / "store" / topic).iterdir()] == [5_000_000]
 
 
+def test_large_fields(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
+    page = PAGES["large-fields.md"]
+    topic = "large-supernovae"
+    broker.create_topic(topic)
+    code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"supernovae"', f'"{topic}"')
+    printed = installed(install_line(page)).run(code, tmp_path)
+    assert printed == "[('SN 99', 20000)]\nstruct<object: string not null, flux: double not null>\n"
+    assert len(list((tmp_path / "store" / topic).iterdir())) == 200
+
+
 def test_payloads_in_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "stores" / "kafka.md").read_text(encoding="utf-8")
     (code,) = python_blocks(page)
@@ -339,7 +349,8 @@ EXTRAS = {
     "from serde_chain import SerializerChain\n"
     "SerializerChain.from_config({'value.serializer': 'protobuf', 'protobuf.message.class': Message})(Message())",
     "json": stages("json", data={"id": 1}, **{"json.schema": '{"type": "object"}'}),
-    "compression": stages("zstd", "lz4", "gzip", "snappy"),
+    "bson": stages("bson", data={"id": 1}),
+    "compression": stages("zstd", "lz4", "gzip", "snappy", "zlib"),
     "encryption": stages("encrypt", **{"encryption.keys": {"k": bytes(32)}}),
     "arrow": "from serde_chain import DeserializerChain\n"
     "DeserializerChain.from_config({'value.deserializer': 'string'}).to_arrow([b'a'], topic='t')\n"

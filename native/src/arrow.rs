@@ -18,19 +18,19 @@ const MOST_LEVELS: usize = 150;
 const MOST_ARROW_LEVELS: usize = 60;
 /// Up to this number, keys of a map are compared pair by pair.
 const FEW_KEYS: usize = 16;
-const ARRAY: &CStr = c"arrow_array";
+pub const ARRAY: &CStr = c"arrow_array";
 
 /// `ArrowArray` of the C data interface.
 #[repr(C)]
 pub struct ArrowArray {
-    length: i64,
+    pub length: i64,
     null_count: i64,
-    offset: i64,
-    n_buffers: i64,
-    n_children: i64,
-    buffers: *mut *const c_void,
-    children: *mut *mut ArrowArray,
-    dictionary: *mut ArrowArray,
+    pub offset: i64,
+    pub n_buffers: i64,
+    pub n_children: i64,
+    pub buffers: *mut *const c_void,
+    pub children: *mut *mut ArrowArray,
+    pub dictionary: *mut ArrowArray,
     release: Option<unsafe extern "C" fn(*mut ArrowArray)>,
     private_data: *mut c_void,
 }
@@ -137,7 +137,7 @@ unsafe extern "C" fn release_capsule(capsule: *mut pyo3::ffi::PyObject) {
     }
 }
 
-fn capsule<'py>(py: Python<'py>, array: ArrowArray) -> PyResult<Bound<'py, PyAny>> {
+pub fn capsule<'py>(py: Python<'py>, array: ArrowArray) -> PyResult<Bound<'py, PyAny>> {
     let held = Box::into_raw(Box::new(Held(array)));
     // SAFETY: `Held` has the layout of its only field, which the interface expects; the capsule owns it.
     unsafe {
@@ -152,7 +152,7 @@ fn capsule<'py>(py: Python<'py>, array: ArrowArray) -> PyResult<Bound<'py, PyAny
 
 /// A bitmap, least significant bit first.
 #[derive(Default)]
-struct Bits {
+pub struct Bits {
     data: Vec<u8>,
     len: usize,
     unset: usize,
@@ -187,7 +187,7 @@ impl Bits {
 
 /// Which entries are valid; no bitmap before the first null.
 #[derive(Default)]
-struct Validity(Option<Bits>);
+pub struct Validity(Option<Bits>);
 
 impl Validity {
     #[inline]
@@ -212,13 +212,13 @@ impl Validity {
     }
 }
 
-struct Builder {
+pub struct Builder {
     len: usize,
     validity: Validity,
     values: Values,
 }
 
-enum Values {
+pub enum Values {
     Null,
     Bool(Bits),
     I32(Vec<i32>),
@@ -241,7 +241,7 @@ fn offset(size: usize) -> Result<i32> {
 
 impl Builder {
     /// Args: the layout, and the number of values to come, 0 if it is unknown.
-    fn new(kind: &Type, rows: usize) -> Self {
+    pub fn new(kind: &Type, rows: usize) -> Self {
         let offsets = || {
             let mut offsets = Vec::with_capacity(rows + 1);
             offsets.push(0);
@@ -272,7 +272,7 @@ impl Builder {
     }
 
     /// Append a null.
-    fn null(&mut self) {
+    pub fn null(&mut self) {
         self.validity.null(self.len);
         self.empty_value();
         self.len += 1;
@@ -301,7 +301,7 @@ impl Builder {
     }
 
     #[inline]
-    fn binary(&mut self, value: &[u8]) -> Result<()> {
+    pub fn binary(&mut self, value: &[u8]) -> Result<()> {
         let Values::Binary(offsets, data) = &mut self.values else { return Err(Refused) };
         let end = offset(data.len() + value.len())?;
         data.extend_from_slice(value);
@@ -340,7 +340,7 @@ impl Builder {
         }
     }
 
-    fn export(self) -> ArrowArray {
+    pub fn export(self) -> ArrowArray {
         let (len, validity) = (self.len, self.validity);
         let leaf = |validity, buffer| exported(len, validity, [Some(buffer), None], Vec::new());
         match self.values {
@@ -376,7 +376,7 @@ impl Builder {
 }
 
 /// The layout of an Arrow type.
-enum Type {
+pub enum Type {
     Null,
     Bool,
     I32,

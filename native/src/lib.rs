@@ -4,6 +4,7 @@
 //! therefore the same with and without it.
 
 mod arrow;
+mod columns;
 mod decode;
 mod encode;
 mod schema;
@@ -14,9 +15,10 @@ use pyo3::prelude::*;
 #[pymodule]
 fn serde_chain_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Raised when the Python side would have to change.
-    module.add("INTERFACE", 1)?;
+    module.add("INTERFACE", 2)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<arrow::ColumnDecoder>()?;
+    module.add_class::<columns::ColumnEncoder>()?;
     module.add_class::<decode::Decoder>()?;
     module.add_class::<encode::Encoder>()
 }

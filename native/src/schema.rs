@@ -98,6 +98,11 @@ impl Schema {
         Ok(Self { types: compiler.types, root })
     }
 
+    /// The schema `"string"`.
+    pub fn text() -> Self {
+        Self { types: vec![Type { kind: Kind::String, logical: None }], root: 0 }
+    }
+
     #[inline]
     pub fn get(&self, id: Id) -> &Type {
         &self.types[id]

@@ -77,8 +77,7 @@ impl<'a> Cursor<'a> {
     /// A NaN comes out quiet, as from fastavro, whose numbers have 64 bits.
     #[inline]
     pub fn float(&mut self) -> Result<f32> {
-        let value = f32::from_le_bytes(self.array()?);
-        Ok(if value.is_nan() { f32::from_bits(value.to_bits() | QUIET) } else { value })
+        Ok(quiet(f32::from_le_bytes(self.array()?)))
     }
 
     #[inline]
@@ -120,6 +119,11 @@ impl<'a> Cursor<'a> {
 #[inline]
 fn from_zigzag(number: u64) -> i64 {
     (number >> 1) as i64 ^ -((number & 1) as i64)
+}
+
+#[inline]
+pub fn quiet(value: f32) -> f32 {
+    if value.is_nan() { f32::from_bits(value.to_bits() | QUIET) } else { value }
 }
 
 #[inline]

@@ -13,6 +13,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from serde_chain.cli.fits import is_gzipped_fits, picture
 from serde_chain.cli.output import printable
 from serde_chain.handles import PayloadHandle
 
@@ -30,13 +31,15 @@ __all__ = [
     "suffix_of",
 ]
 
+_FITS: Final = ".fits"
+_GZIPPED_FITS: Final = ".fits.gz"
 # The first bytes of file types, as regular expressions, by file name suffix. Images come first.
 _IMAGES: Final = (
     (rb"\x89PNG\r\n\x1a\n", ".png"),
     (rb"\xff\xd8\xff", ".jpg"),
     (rb"GIF8", ".gif"),
     (rb"RIFF....WEBP", ".webp"),
-    (rb"SIMPLE  =", ".fits"),
+    (rb"SIMPLE  =", _FITS),
     (rb"II\*\0", ".tif"),
     (rb"MM\0\*", ".tif"),
 )
@@ -187,7 +190,7 @@ class Saved:
     Attributes:
         path: The file.
         size: Its size in bytes.
-        images: Images among the value's fields, as files beside it.
+        images: Images among the value's fields, as files beside it, and pictures of those in FITS.
     """
 
     path: Path
@@ -203,7 +206,7 @@ def save(message: Any, target: Path) -> Saved:
     Args:
         message: The record in its final form, with a value.
         target: The file; or a folder, in which the name consists of topic, partition, offset and key, with a suffix
-            by the first bytes. Images among an object's fields become files beside it.
+            by the first bytes. Images among an object's fields become files beside it; of FITS, a picture in PNG too.
     """
     value = message.value()
     if isinstance(value, PayloadHandle):
@@ -225,6 +228,10 @@ def save(message: Any, target: Path) -> Saved:
             stem += f"-{len(images)}"
         image = images[f"{stem}{suffix}".lower()] = path.with_name(stem + suffix)
         _write(image, data)
+        drawn = picture(data) if suffix in {_FITS, _GZIPPED_FITS} else None
+        if drawn is not None:
+            image = images[f"{stem}{suffix}.png".lower()] = path.with_name(f"{stem}{suffix}.png")
+            _write(image, drawn)
     return Saved(path, _write(path, json.dumps(as_json(value)).encode()), tuple(images.values()))
 
 
@@ -243,7 +250,7 @@ def images_in(value: Any, name: str = "") -> Iterator[tuple[str, bytes, str]]:
         [('.cutout', '.gif'), ('.more.1', '.jpg')]
     """
     if isinstance(value, bytes):
-        suffix = _suffix(value, _IMAGES)
+        suffix = _GZIPPED_FITS if is_gzipped_fits(value) else _suffix(value, _IMAGES)
         if suffix is not None:
             yield name, value, suffix
     elif isinstance(value, Mapping):

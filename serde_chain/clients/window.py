@@ -228,11 +228,17 @@ class Window:
         """The last record of each partition."""
         if not messages:
             return ()
-        kind = type(messages[0])  # its methods cost a third of calls by name
-        if any(map(kind.error, messages)):
-            messages = [message for message in messages if message.error() is None]
+        last = self._last_at_each_place(messages)
+        # Only these are asked for errors: a record behind an error of its partition counts anyway.
+        if any(map(type(messages[0]).error, last)):
+            return self._last_of_each([message for message in messages if message.error() is None])
+        return last
+
+    def _last_at_each_place(self, messages: Sequence[Any]) -> Sequence[Any]:
+        """The last message of each partition, which may be an error."""
         if len(messages) < 2:
             return messages
+        kind = type(messages[0])  # its methods cost a third of calls by name
         partitions = [*map(kind.partition, messages)]
         if len(self._topics) != 1 or any(topic.startswith("^") for topic in self._topics):
             places = zip(map(kind.topic, messages), partitions, strict=True)

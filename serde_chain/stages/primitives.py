@@ -36,6 +36,7 @@ __all__ = [
     "StringSerializer",
     "UuidDeserializer",
     "UuidSerializer",
+    "as_bytes",
 ]
 
 
@@ -77,7 +78,8 @@ def _check_payload(data: Any) -> Any:
     return data if isinstance(data, bytes) or is_stream(data) else _check_bytes(data)
 
 
-def _as_bytes(data: Any) -> Any:
+def as_bytes(data: Any) -> Any:
+    """The ``plain`` of ``bytes``; it leaves exact ``bytes`` unchanged, so that a consumer skips it."""
     return data if type(data) is bytes or isinstance(data, PayloadHandle) else bytes(data)
 
 
@@ -169,7 +171,7 @@ class BytesDeserializer(_PrimitiveDeserializer[bytes]):
 
     takes_handles = True
     arrow_factory = "binary"
-    plain = staticmethod(_as_bytes)
+    plain = staticmethod(as_bytes)
 
     def batch_form(self) -> BatchForm:
         """Returns the column unchanged."""

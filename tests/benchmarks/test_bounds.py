@@ -14,6 +14,10 @@ tolerance = 0.1
 "chain, 1 KB against by hand" = { most = 1.0 }
 "chain*" = { least = 0.5, tolerance = 0 }
 "alone" = { most = 20 }
+[other]
+"*" = { most = 3 }
+[native.speed]
+"*" = { most = 0.5 }
 """
 ROW = Row("chain", [1.0], "by hand", [1.0], "1 KB")
 
@@ -22,11 +26,20 @@ ROW = Row("chain", [1.0], "by hand", [1.0], "1 KB")
 def bounds(tmp_path: Path) -> Bounds:
     path = tmp_path / "bounds.toml"
     path.write_text(FILE, encoding="utf-8")
-    return Bounds(path)
+    return Bounds(path, native=False)
 
 
 def speed(*rows: Row) -> list[Table]:
     return [Table("speed", "Speed", "ms", [ROW, Row("chain", [1.0]), Row("alone", [20.0]), *rows])]
+
+
+def test_bounds_of_the_compiled_part(tmp_path: Path) -> None:
+    path = tmp_path / "bounds.toml"
+    path.write_text(FILE, encoding="utf-8")
+    bounds = Bounds(path, native=True)
+    assert str(bounds.of("speed", ROW)) == "≤ 0.5"
+    assert str(bounds.of("other", ROW)) == "≤ 3"
+    assert sorted(bounds.tables) == ["other", "speed"]
 
 
 def test_all_within(bounds: Bounds) -> None:
@@ -61,11 +74,12 @@ def test_a_bound_that_no_row_has_is_reported(bounds: Bounds) -> None:
     ]
 
 
-def test_bounds_are_of_tables_that_a_benchmark_makes() -> None:
+@pytest.mark.parametrize("native", [False, True])
+def test_bounds_are_of_tables_that_a_benchmark_makes(native: bool) -> None:
     programs = " ".join(
         path.read_text(encoding="utf-8") for path in (Path(__file__).parents[2] / "benchmarks").glob("*.py")
     )
     named = re.findall(r'(?:Table|tables)\(\s*f?"([^"]+)"', programs)
     made = [re.sub(r"\\{(?:way|share|party)\\}", r"\\w+", re.escape(name)) for name in named]
-    unknown = [name for name in Bounds().tables if not re.fullmatch("|".join(made), name)]
+    unknown = [name for name in Bounds(native=native).tables if not re.fullmatch("|".join(made), name)]
     assert unknown == []

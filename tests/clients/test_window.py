@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from confluent_kafka import Message
+from confluent_kafka import KafkaError, Message
 
 from serde_chain.clients.window import Window
 from tests.interrupts import interrupted_at
@@ -183,3 +183,17 @@ def test_what_an_interrupted_call_has_begun_to_remove_is_not_taken_back() -> Non
         assert window.decoded or not window.messages
         if not is_interrupted:
             break
+
+
+@pytest.mark.parametrize("topics", [["a"], ["a", "b"]])
+def test_an_error_behind_the_last_record_of_a_partition_does_not_count(topics: list[str]) -> None:
+    window = Window()
+    window.expect(topics)
+    end = KafkaError(KafkaError._PARTITION_EOF)
+    records: list[Any] = [Message(topic="a", partition=of, offset=at) for at, of in enumerate((0, 1, 0, 1))]
+    errors: list[Any] = [Message(topic="a", partition=of, offset=9, error=end) for of in (0, 2)]
+    window.messages += [*records, *errors]
+    window.given = [*window.messages]
+    assert [*window.last_given()] == records[2:]
+    window.settle()
+    assert window.taken == {"a": {0: 2, 1: 3}}

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
+import serde_chain_native
 from fastavro.read import LOGICAL_READERS
 from fastavro.write import LOGICAL_WRITERS
 from pyarrow import compute
@@ -25,7 +26,11 @@ from pyarrow import compute
 from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.errors import ConfigError, SerializationError
+from serde_chain.spark.worker.avro_rows import branch_namer
+from serde_chain.spark.worker.values import maps_as_dicts
+from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -265,8 +270,6 @@ class Ways:
     """
 
     def __init__(self, schema: Any, target: Any = None) -> None:
-        import serde_chain_native
-
         self.source = schema
         text = json.dumps(schema)
         self.schema = AvroSchema.parse(text)
@@ -365,6 +368,33 @@ class Ways:
         assert (kind, our_errors) == (their_kind, their_errors), (self.parsed, target, records)
         assert ours is None or _equal(ours, theirs), (self.parsed, target, records)
         return ours
+
+    def compare_array_written(self, array: Any) -> int:
+        """Write an array by the compiled part, and its rows as Spark's workers do without it.
+
+        Returns:
+            The number of rows that the compiled part takes.
+        """
+        taken = 0
+        if self.schema.unbounded:
+            return taken
+        try:
+            records, left = NativeWriter(Native(serde_chain_native), self.schema, b"!").write(array)
+        except ValueError:
+            return taken
+        records.validate(full=True)
+        converts = [maps_as_dicts(array.type, pa.types), branch_namer(self.schema, array.type)]
+        for row, data in enumerate(records.to_pylist()):
+            if row in left:
+                assert data is None
+                continue
+            value = array[row].as_py()
+            for convert in converts:
+                value = value if value is None or convert is None else convert(value)
+            theirs = _outcome(self._chains[1][0], value)
+            assert data == (None if value is None else b"!" + theirs), (self.parsed, array.type, value, data, theirs)
+            taken += 1
+        return taken
 
 
 def _leave(*_: Any) -> Any:

@@ -23,7 +23,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     random = Random(arguments.seed)
-    schemas = records = written = mutants = taken = rows = resolved = 0
+    schemas = records = written = mutants = taken = rows = columns = resolved = 0
     while records < arguments.records:
         ways = Ways(schema_of(random))
         schemas += 1
@@ -42,7 +42,9 @@ def main() -> None:
                 if mutants % _IN_FULL < _ROWS:
                     batch.append(random.choice((data, data, data, data, mutated, None)))
         for at in range(0, len(batch), _ROWS_PER_BATCH):
-            ways.compare_columns(batch[at : at + _ROWS_PER_BATCH])
+            array = ways.compare_columns(batch[at : at + _ROWS_PER_BATCH])
+            if array is not None:
+                columns += ways.compare_array_written(array) + ways.compare_array_written(array[random.randrange(9) :])
         case = Evolution(random.randrange(2**32))
         pair = Ways(case.writer, case.reader)
         good = [data for _ in range(_ROWS_PER_BATCH) if (data := pair.compare_written(case.value())) is not None]
@@ -53,7 +55,7 @@ def main() -> None:
         rows += len(batch) + 2 * len(good)
         if schemas % 100 == 0:
             counts = f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken)"
-            sys.stdout.write(f"{counts}, {rows} rows, {resolved} resolved\n")
+            sys.stdout.write(f"{counts}, {rows} rows, {columns} written, {resolved} resolved\n")
             sys.stdout.flush()
 
 

@@ -42,3 +42,15 @@ def test_another_schema_equals_fastavro(random: Random) -> None:
     for data in (*good, *bad):
         ways.compare_read(data)
     ways.compare_columns([*good, *bad], case.reader)
+
+
+@settings(max_examples=examples(500))
+@given(st.randoms(use_true_random=False))
+def test_arrays_are_written_as_fastavro_writes_their_rows(random: Random) -> None:
+    ways = Ways(schema_of(random))
+    good = [data for _ in range(6) if (data := ways.compare_written(value_of(random, ways.parsed, ways.named, 0)))]
+    array = ways.compare_columns([*good, None])
+    if array is not None:
+        ways.compare_array_written(array)
+        ways.compare_array_written(array[random.randrange(len(array)) :])
+        ways.compare_array_written(array.take([at % len(array) for at in range(3, 20)])[2:11])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,8 +16,14 @@ from serde_chain import config as configuration
 from serde_chain.arrow import Batch
 from serde_chain.cli.doctor.base import Look
 from serde_chain.cli.doctor.records import compiled
+from serde_chain.record import VALUE
 from serde_chain.spark import explain
+from serde_chain.spark.plan.writing import WritePlan
+from serde_chain.spark.worker.encode import encode_batches
 from serde_chain.stages.avro.arrow.native_reader import NativeReader
+from serde_chain.stages.avro.arrow.native_writer import NativeWriter
+from serde_chain.stages.avro.native import Native
+from serde_chain.stages.avro.schema import AvroSchema
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]}
 RECORD = {"id": 7, "name": "x"}
@@ -143,6 +150,73 @@ def test_an_array_of_another_type_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         read_rows(taken[0], pa.array([1]), 0)
 
 
+def written(schema: Any, array: Any) -> tuple[Any, list[int]]:
+    records, left = NativeWriter(Native(serde_chain_native), AvroSchema.parse(json.dumps(schema))).write(array)
+    return records.to_pylist(), left
+
+
+def test_arrays_are_written() -> None:
+    rows = [RECORD, None, {"id": None, "name": "x"}, RECORD]
+    array = pa.array([RECORD, *rows], pa.struct([("name", pa.large_string()), ("id", pa.int64()), ("more", pa.null())]))
+    assert written(SCHEMA, array[1:]) == ([DATA, None, None, DATA], [2])
+    assert written(SCHEMA, array[2:2]) == ([], [])
+
+
+@pytest.mark.parametrize("stages", ["avro", "avro, zstd"])
+def test_workers_of_spark_write_columns(stages: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = pa.struct([("id", pa.int32()), ("name", pa.string())])
+    config = {"value.serializers": stages, "avro.schema": json.dumps(SCHEMA), "avro.framing": "single-object"}
+    calls: list[Any] = []
+    write = NativeWriter.write
+
+    def noted(self: NativeWriter, values: Any) -> Any:
+        calls.append(values)
+        return write(self, values)
+
+    monkeypatch.setattr(NativeWriter, "write", noted)
+
+    def encoded(native: str, rows: list[Any]) -> Any:
+        plan = WritePlan({**config, "avro.native": native}, (VALUE,), (VALUE,))
+        [part] = encode_batches(pickle.dumps(plan), iter([pa.array(rows, kinds)]))
+        return part.to_pylist()
+
+    rows = [RECORD, None, {"id": -1, "name": "y"}]
+    assert encoded("on", rows) == encoded("off", rows)
+    assert len(calls) == 1
+    for native in ("on", "off"):
+        with pytest.raises(EncodeError, match="name"):
+            encoded(native, [*rows, {"id": 1, "name": None}])
+
+
+def test_values_that_the_schema_does_not_hold_are_left() -> None:
+    assert written("int", pa.array([1, 2**31])) == ([b"\2", None], [1])
+    assert written({"type": "enum", "name": "E", "symbols": ["a"]}, pa.array(["a", "b"])) == ([b"\0", None], [1])
+    assert written({"type": "fixed", "name": "F", "size": 1}, pa.array([b"x", b"xy"])) == ([b"x", None], [1])
+    date = {"type": "int", "logicalType": "date"}
+    assert written(date, pa.array([0, 2932897], pa.date32())) == ([b"\0", None], [1])
+    twice = pa.array([[("a", 1), ("a", 2)], [("b", 1)]], pa.map_(pa.string(), pa.int32()))
+    assert written({"type": "map", "values": "int"}, twice) == ([None, b"\2\2b\2\0"], [0])
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.array(["x"]).dictionary_encode(),
+        pa.array([b"x"]),
+        pa.array(["x"], pa.string_view()),
+        pa.array([["x"]]),
+        pa.array([{"x": "x"}]),
+        pa.array([1.5]),
+        pa.array([1], pa.uint32()),
+        pa.array([], pa.null()),
+    ],
+)
+def test_arrays_of_other_types_are_refused(array: Any) -> None:
+    for schema in ("int", SCHEMA, {"type": "map", "values": "int"}, ["int", "long", "null"]):
+        with pytest.raises(ValueError, match=r"type|union|missing|dictionary|malformed"):
+            written(schema, array)
+
+
 def test_doctor_says_so() -> None:
     def found(**config: str) -> Iterator[str]:
         settings = {"value.deserializers": "avro", "avro.schema": '"int"', **config}
@@ -151,6 +225,7 @@ def test_doctor_says_so() -> None:
     assert list(found()) == [f"ok       avro: compiled: serde-chain-native {serde_chain_native.__version__}"]
     assert not list(found(**{"avro.native": "off"}))
     assert not list(found(**{"value.deserializers": "json"}))
+    assert ["for batches" in said for said in found(**{"avro.framing": "container"})] == [True]
 
 
 def test_explain_says_so() -> None:

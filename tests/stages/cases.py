@@ -61,6 +61,9 @@ _ROWS = {
         {"protobuf.message.class": ALERT, "protobuf.values": "dict"},
     ),
     "json": StageCase("stages.test_conformance:TestJson", ({"id": 1}, {"id": 2, "text": "x" * 5000})),
+    "bson": StageCase(
+        "stages.test_conformance:TestBson", ({"id": 1}, {"id": 2, "blob": bytes(range(256)) * 20, "tags": ["a"]})
+    ),
     "string": StageCase("stages.test_conformance:TestString", ("small", "large " * 2000)),
     "bytes": StageCase("stages.test_conformance:TestBytes", _BYTES),
     "integer": StageCase("stages.test_conformance:TestInteger", (1, -(2**31))),
@@ -73,6 +76,7 @@ _ROWS = {
     "lz4": _codec("TestLz4"),
     "gzip": _codec("TestGzip"),
     "snappy": _codec("TestSnappy"),
+    "zlib": _codec("TestZlib"),
     "encrypt": StageCase(
         "stages.encryption.test_encryption:TestGcm",
         _BYTES,

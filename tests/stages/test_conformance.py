@@ -159,6 +159,28 @@ class TestAvro(SerializerTests):
         return {"avro.schema": SCHEMA}
 
 
+class TestBson(SerializerTests):
+    stage = "bson"
+    values = st.dictionaries(
+        TEXT.filter(lambda name: "\0" not in name and not name.startswith("$")),
+        st.recursive(
+            st.none()
+            | st.booleans()
+            | st.integers(-(2**63), 2**63 - 1)
+            | st.floats(allow_nan=False)
+            | st.binary()
+            | TEXT
+            | st.uuids(),
+            lambda inner: st.lists(inner, max_size=3),
+            max_leaves=10,
+        ),
+        max_size=5,
+    )
+    foreign: ClassVar[tuple[bytes, ...]] = (b"", bytes(4), b"text", b"\x05\0\0\0\0\0", b"\xff" * 40)
+    misfits: ClassVar[tuple[object, ...]] = (1, "text", [1], {1: 2}, {"a": 2**64}, {"a": object()})
+    expects_type = dict
+
+
 class TestAvroSingleObject(TestAvro):
     foreign = (b"", b"\xc3", b"\xc3\x01", b"\xc3\x01" + bytes(20), b"\x00" + bytes(20))
 
@@ -218,6 +240,10 @@ class TestGzip(Compression):
 
 class TestSnappy(Compression):
     stage = "snappy"
+
+
+class TestZlib(Compression):
+    stage = "zlib"
 
 
 class TestCompressAboveASize(Compression):

@@ -87,6 +87,17 @@ class TestPlainLibrariesReadOurFrames:
         assert gzip.decompress(frame) == payload
         assert frame[4:8] == bytes(4)  # no timestamp: equal payloads, equal bytes
 
+    def test_zlib(self, payload: bytes) -> None:
+        import zlib
+
+        read = DeserializerChain.from_config({"value.deserializer": "zlib"})
+        assert zlib.decompress(SerializerChain.from_config({"value.serializer": "zlib"})(payload)) == payload
+        for level in range(-1, 10):
+            assert read(zlib.compress(payload, level)) == payload
+        for window in range(9, 16):
+            stream = zlib.compressobj(wbits=window)
+            assert read(stream.compress(payload) + stream.flush()) == payload
+
     def test_snappy(self, payload: bytes) -> None:
         import cramjam
 

@@ -18,6 +18,7 @@ import imagesize
 from payload_stores.base import PayloadStore
 from serde_chain.cli.browse.topic import Patience
 from serde_chain.cli.decoding import Decoding
+from serde_chain.cli.fits import picture
 from serde_chain.cli.routed import large_fields_config
 from serde_chain.cli.values import as_json, as_size, as_text, images_in
 from serde_chain.config import with_settings
@@ -62,9 +63,15 @@ class Image:
     suffix: str
 
     @cached_property
+    def shown(self) -> bytes:
+        """The bytes to display: a picture of an image in FITS, which browsers do not know."""
+        return (picture(self.data) or self.data) if self.suffix.startswith(".fits") else self.data
+
+    @cached_property
     def media_type(self) -> str | None:
         """The media type to display it as; None if it can only be saved."""
-        return _MEDIA_TYPES.get(self.suffix) if _pixels(self.data) <= _MOST_PIXELS else None
+        suffix = ".png" if self.shown is not self.data else self.suffix
+        return _MEDIA_TYPES.get(suffix) if _pixels(self.shown) <= _MOST_PIXELS else None
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,14 @@ from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.errors import SchemaRegistryError, SerializationError
 from serde_chain.schemas.schema_registry import OPTIONS, URL, SchemaRegistry
 from serde_chain.stages.avro import native
+from serde_chain.stages.avro.reader import CONTAINER
+from serde_chain.stages.avro.stage import FRAMING
 
 __all__ = ["compiled", "readers", "registry", "schemas"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
 # Codecs, each of which reads the others, and stages that leave the bytes unchanged.
-_CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
+_CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy", "zlib"})
 _AUTO: Final = "auto"
 _IDLE: Final = frozenset({"bytes", "describe"})
 
@@ -49,7 +51,9 @@ def compiled(look: Look) -> Iterator[Check]:
     version = native.version()
     settings = StageItem("avro", {}).settings(look.config.settings, is_key=False)
     if version is not None and native.native(settings) is not None:
-        yield Check("avro", Level.OK, f"compiled: serde-chain-native {version}")
+        # fastavro writes container files, and reads them one by one.
+        where = " for batches; container files otherwise by fastavro" if FRAMING.read(settings) == CONTAINER else ""
+        yield Check("avro", Level.OK, f"compiled: serde-chain-native {version}{where}")
 
 
 def _registry(config: dict[str, object]) -> Iterator[Check]:

@@ -72,10 +72,19 @@ class PlainDecoder:
         """The decoder of two chains; None if one of them needs a context."""
         if any(chain is not None and chain.plain is None for chain in (key, value)):
             return None
-        of_key, of_value = (
-            None if chain is None or chain.plain is untouched else chain.plain for chain in (key, value)
-        )
-        return cls(of_key, of_value, noted, is_idle=key is None and value is None)
+        return cls(_change_of(key), _change_of(value), noted, is_idle=key is None and value is None)
+
+    def leaves(self, messages: Sequence[Any]) -> bool:
+        """Whether messages are in their final form already; so is an error, which is therefore not asked for.
+
+        Args:
+            messages: ``confluent_kafka.Message`` objects.
+        """
+        if self._is_idle:
+            return True
+        if self._key is not None or self._value is not None or not _are_bare(messages):
+            return False
+        return not self._noted or self._noted.keys().isdisjoint(map(id, messages))
 
     def decode(self, messages: Sequence[Any]) -> bool:
         """Decode messages.
@@ -84,12 +93,13 @@ class PlainDecoder:
             messages: ``confluent_kafka.Message`` objects.
 
         Returns:
-            Whether all of them are records, and decoded now; if not, none of them was changed.
+            Whether all of them are in their final form now; if not, none of them was changed.
         """
-        if not self._are_plain(messages):
-            return False
-        if self._is_idle:
+        if self.leaves(messages):
             return True
+        # Not by comparison with None, which raises for confluent_kafka's errors.
+        if any(map(Message.error, messages)) or not _are_bare(messages):
+            return False
         if self._noted and not self._noted.keys().isdisjoint(map(id, messages)):
             return self._decode_others(messages)
         keys = None if self._key is None else [*map(Message.key, messages)]
@@ -115,16 +125,6 @@ class PlainDecoder:
             return _index_of_first(map(Message.headers, messages), count)
         except SystemError:  # as below
             return 0
-
-    def _are_plain(self, messages: Sequence[Any]) -> bool:
-        """Whether messages are records without headers; these do not count without chains."""
-        # Not by comparison with None, which raises for confluent_kafka's errors.
-        if any(map(Message.error, messages)):
-            return False
-        try:
-            return self._is_idle or not any(map(Message.headers, messages))
-        except SystemError:  # a header name that is not UTF-8: the full path handles it
-            return False
 
     def _decode_others(self, messages: Sequence[Any]) -> bool:
         """Decode messages some of which an earlier call has decoded."""
@@ -298,6 +298,23 @@ class Batches:
         if _FEW < len(plain) < len(records) and self._decoder.decode(plain):
             return plain
         return self._in_full.read_first(records, _MOMENT)
+
+
+def _change_of(chain: DeserializerChain | None) -> Callable[[Any], Any] | None:
+    """The plain function of a chain; None if it leaves the client's data, which is exactly ``bytes``, unchanged."""
+    if chain is None or chain.plain is untouched:
+        return None
+    from serde_chain.stages.primitives import as_bytes  # not needed without chains
+
+    return None if chain.plain is as_bytes else chain.plain
+
+
+def _are_bare(messages: Iterable[Any]) -> bool:
+    """Whether messages have no headers."""
+    try:
+        return not any(map(Message.headers, messages))
+    except SystemError:  # a header name that is not UTF-8: the full path handles it
+        return False
 
 
 def _index_of_first(marks: Iterable[object], end: int) -> int:

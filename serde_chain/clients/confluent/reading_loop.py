@@ -204,7 +204,7 @@ class ReadingLoop:
         drops = self._window.drops
         messages = self._window.messages
         waiting = list(itertools.islice(self._window.waiting(), most)) if self._window.paused else messages[:most]
-        if not self._has_chains:
+        if self.plain is not None and self.plain.leaves(waiting):
             return waiting, [*waiting]
         taken: list[Message] = []
         ready: list[Message] = []

@@ -24,7 +24,7 @@ from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.spark_avro import names_not_told_apart, required_field, type_of_from_avro
 from serde_chain.spark.plan.types import as_nullable, spark_of
-from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, NONE, SINGLE_OBJECT
+from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, NONE, RECORD_KEY, SINGLE_OBJECT
 from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schema
 from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
@@ -176,6 +176,8 @@ def _branches(
         return (Branch(prefix, own.text),), reader, False
     if framing == CONTAINER:
         raise _NotNativeError("each record is a container file with its own schema")
+    if framing == RECORD_KEY:
+        raise _NotNativeError("the schema is in the record's key")
     if framing != CONFLUENT:
         raise _NotNativeError("the schema's id is in a header")
     return _registered(config, reader, is_key=is_key, topics=topics), reader, True

@@ -24,6 +24,7 @@ from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.protobuf_rows import message_fitter
 from serde_chain.spark.worker.retries import Retries
 from serde_chain.spark.worker.values import maps_as_dicts
+from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.stage import AvroSerializer
 from serde_chain.stages.protobuf.stage import ProtobufSerializer
@@ -112,6 +113,10 @@ class _Encoder:
             value = SerializerChain(value.stages[plan.first :], labels=names)
         key = setup.key if KEY in plan.gives else None
         self._encoder = Encoder(key, value)
+        self._writer = None if value is None else _column_writer(value)
+        if value is not None and self._writer is not None:
+            # The stages after avro.
+            self._rest = Encoder(key, SerializerChain(value.stages[1:], labels=value.labels[1:]))
         chains_by_name = {name: chain for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
         schemas = {name: _avro_schema(chain) for name, chain in chains_by_name.items()}
         self._schemas = {name: schema for name, schema in schemas.items() if schema is not None}
@@ -141,6 +146,7 @@ class _Encoder:
             yield self._output(_Written([], [], [], []))
 
     def _part(self, columns: Mapping[str, Any]) -> Any:
+        columns, encoder = self._by_columns(columns)
         count = len(columns[VALUE])
         nothing = [None] * count
         values, keys = (
@@ -153,9 +159,21 @@ class _Encoder:
         headers = _headers(columns.get("headers"), count)
         written = _Written([], [], [], [])
         for record in map(Record, topics, values, keys, headers, partitions):
-            written.add(self._encoder.encode(record))
+            written.add(encoder.encode(record))
         self._finish(written)
         return self._output(written)
+
+    def _by_columns(self, columns: Mapping[str, Any]) -> tuple[Mapping[str, Any], Encoder]:
+        """The columns, with values written as Avro by the compiled part if it takes all, and the encoder for them."""
+        if self._writer is not None:
+            try:
+                records, left = self._writer.write(columns[VALUE])
+            except ValueError:
+                self._writer = None  # the column's type is the same in all batches
+            else:
+                if not left:
+                    return {**columns, VALUE: records}, self._rest
+        return columns, self._encoder
 
     def _finish(self, written: _Written) -> None:
         """Run the uploads, in parallel."""
@@ -177,6 +195,12 @@ class _Encoder:
         }
         arrays = [ways[name]() for name in self._plan.gives]
         return arrow.StructArray.from_arrays(arrays, names=list(self._plan.gives))
+
+
+def _column_writer(chain: SerializerChain) -> NativeWriter | None:
+    """Writes the columns of a chain's input, if the compiled part can."""
+    first = chain.stages[0] if chain.stages else None
+    return first.column_writer() if type(first) is AvroSerializer else None
 
 
 def _avro_schema(chain: SerializerChain) -> AvroSchema | None:

@@ -15,7 +15,7 @@ from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["NATIVE", "ColumnDecoder", "Native", "library", "native", "version"]
+__all__ = ["NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "library", "native", "version"]
 
 NATIVE: Final = Option(
     "avro.native",
@@ -25,7 +25,7 @@ NATIVE: Final = Option(
 )
 
 # The interface that this version of serde-chain uses.
-_INTERFACE: Final = 1
+_INTERFACE: Final = 2
 
 
 class _Decoder(Protocol):
@@ -46,8 +46,17 @@ class ColumnDecoder(Protocol):
         """Decode an array of records, exported as two capsules."""
 
 
+class ColumnEncoder(Protocol):
+    """Encodes Arrow arrays by one schema."""
+
+    def encode(self, schema: Any, array: Any, /) -> tuple[Any, list[int]]:
+        """Encode an array, exported as two capsules."""
+
+
 class _Library(Protocol):
     __version__: str
+
+    def ColumnEncoder(self, schema: Any, prefix: bytes, ordered: bool, /) -> ColumnEncoder: ...  # noqa: N802
 
     def ColumnDecoder(  # noqa: N802
         self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int, /
@@ -137,6 +146,14 @@ class Native:
             ValueError: The schemas are not taken.
         """
         return self._library.ColumnDecoder(writer, reader, type_, type_as_read, most)
+
+    def column_encoder(self, schema: Any, prefix: bytes, *, ordered: bool) -> ColumnEncoder:
+        """Compile a schema for arrays; see :meth:`encoder` for the arguments.
+
+        Raises:
+            ValueError: The schema is not taken.
+        """
+        return self._library.ColumnEncoder(schema, prefix, ordered)
 
 
 def native(config: Mapping[str, object]) -> Native | None:

@@ -20,12 +20,23 @@ from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.transfer import Transfer
 
-__all__ = ["CONFLUENT", "CONTAINER", "HEADER", "NONE", "SINGLE_OBJECT", "AvroReader", "FindsReaders", "unreadable"]
+__all__ = [
+    "CONFLUENT",
+    "CONTAINER",
+    "HEADER",
+    "NONE",
+    "RECORD_KEY",
+    "SINGLE_OBJECT",
+    "AvroReader",
+    "FindsReaders",
+    "unreadable",
+]
 
 CONFLUENT: Final = schema_registry.CONFLUENT
 HEADER: Final = schema_registry.HEADER
 SINGLE_OBJECT: Final = "single-object"
 CONTAINER: Final = "container"
+RECORD_KEY: Final = "record-key"
 NONE: Final = schema_registry.NONE
 _TOLD: Final = 3  # reported problems of two schemas
 

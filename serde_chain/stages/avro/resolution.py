@@ -18,6 +18,7 @@ function fastavro calls.
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -169,6 +170,20 @@ def decimal_of(schema: Any) -> tuple[int, int] | None:
         return None
     precision = schema.get("precision")
     return None if not precision else (precision, schema.get("scale") or 0)
+
+
+_LONGEST_ADVICE: Final = 100
+
+
+def _advice(schema: Any) -> str:
+    """What to write for a new field without a default."""
+    if isinstance(schema, list) and schema[:1] == ["null"]:
+        return 'add "default": null'
+    if isinstance(schema, list) and "null" in schema:
+        return 'put "null" first in its type, and add "default": null'
+    branches = schema if isinstance(schema, list) else [schema]
+    names = [branch.get("name", branch["type"]) if isinstance(branch, dict) else branch for branch in branches]
+    return f'write "type": {json.dumps(["null", *names])[:_LONGEST_ADVICE]}, "default": null'
 
 
 class _DefaultError(Exception):
@@ -362,7 +377,7 @@ class _Rewriter:
 
     def _default_of(self, field: Any) -> Any:
         if "default" not in field:
-            raise _DefaultError("it has no default")
+            raise _DefaultError(f"it has no default: {_advice(field['type'])}")
         try:
             return self._default(field["type"], field["default"])
         except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:

@@ -2,8 +2,9 @@
 
 ``avro.framing`` says how a record names its schema: ``confluent`` (the registry's id in front; the default where a
 registry is set), ``header`` (the same in a record header), ``single-object`` (Avro's own fingerprint), ``none`` (the
-default otherwise), or ``container`` (an object container file per record, with the schema in it, as hop's ``avro``
-messages are). See :mod:`serde_chain.schemas.schema_id` for the bytes of the first three.
+default otherwise), ``container`` (an object container file per record, with the schema in it, as hop's ``avro``
+messages are), or ``record-key`` (the record's key is the schema as JSON text, as in Fink's topics). See
+:mod:`serde_chain.schemas.schema_id` for the bytes of the first three.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
+from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
-from serde_chain.record import Context, get_header, set_header
+from serde_chain.record import Context, get_header, key_of, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, Budget
@@ -36,21 +38,32 @@ from serde_chain.stages.avro.container import FileWriter, Write, only_record, pa
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.native import NATIVE, native
-from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, NONE, SINGLE_OBJECT, AvroReader, unreadable
+from serde_chain.stages.avro.reader import (
+    CONFLUENT,
+    CONTAINER,
+    HEADER,
+    NONE,
+    RECORD_KEY,
+    SINGLE_OBJECT,
+    AvroReader,
+    unreadable,
+)
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
+    from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
-__all__ = ["AvroDeserializer", "AvroSerializer", "AvroWay"]
+__all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
 
 FRAMING: Final = Option(
     "avro.framing",
-    choice(CONFLUENT, HEADER, SINGLE_OBJECT, CONTAINER, NONE),
+    choice(CONFLUENT, HEADER, SINGLE_OBJECT, CONTAINER, RECORD_KEY, NONE),
     None,
-    doc="how a record names its schema: confluent (default with a registry), header, single-object, container, none",
+    doc="how a record names its schema: confluent (default with a registry), header, single-object, container, "
+    "record-key, none",
 )
 
 # fastavro writes some values that do not match the schema: 1.5 as the int 1, an int beyond 32 bits. Checking every
@@ -72,9 +85,10 @@ ARROW_READER: Final = Option(
 )
 
 # Cache of schemas that come with records: number of schemas and of characters. A parsed schema takes 10 to 20 times
-# the memory of its text.
+# the memory of its text. Of larger ones, such as those of surveys, the latest is kept.
 _MAX_SCHEMAS: Final = 100
 _LONGEST_REMEMBERED: Final = 1 << 16
+_LONGEST_KEPT: Final = 1 << 20
 _TYPE: Final = "AVRO"
 _MAX_DECODERS: Final = 10_000
 
@@ -125,6 +139,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         self._schema = read_schema(config)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
+        _refuse_keys(self._framing, is_key=is_key)
         # A record independent of the topic needs no context.
         self.plain = None
         self._writers = PerTopic(self._ask_for_writer)
@@ -136,7 +151,13 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
                 key=SCHEMA.name,
             )
         if self._registry is None and self._schema is not None:
-            self.plain = self._encoder_without_registry(self._schema)
+            encode = self._encoder_without_registry(self._schema)
+            if self._framing == RECORD_KEY:
+                # The key decides on the partition, so the writer of the record sets it; the value must match it.
+                self._keyed = encode
+                self._known_keys = {self._schema.text.encode()}
+            else:
+                self.plain = encode
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
@@ -146,12 +167,35 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Write one object; a transfer queries the registry at a topic's first record."""
         if self.plain is not None:
             return self.plain(data)
+        if self._framing == RECORD_KEY:
+            return self._write_keyed(data, ctx)
         writer = self._known.get(None if ctx is None else ctx.topic)
         if writer is None:
             return self._writers.transfer(ctx, lambda writer: self._write_by(writer, data, ctx))
         if writer.header is None:
             return writer.encode(data)
         return self._write_by(writer, data, ctx)
+
+    def _write_keyed(self, data: Any, ctx: Context | None) -> bytes:
+        key = key_of(ctx)
+        if key not in self._known_keys:
+            self._check_record_key(key)
+        return self._keyed(data)
+
+    def _check_record_key(self, key: bytes | None) -> None:
+        schema = cast(AvroSchema, self._schema)
+        try:
+            same = parse_schema(str(key or b"", "utf-8")).parsed == schema.parsed
+        except ValueError:
+            same = False
+        if not same:
+            raise EncodeError(
+                f"the record's key is not the schema {schema.name}",
+                hint=f"With {FRAMING.name} = {RECORD_KEY}, produce records with the text of {SCHEMA.name} as key, and "
+                "key.serializer = string",
+            )
+        if key is not None and len(self._known_keys) < _MAX_SCHEMAS:
+            self._known_keys.add(key)
 
     def _write_by(self, writer: _Writer, data: Any, ctx: Context | None) -> bytes:
         encoded = writer.encode(data)
@@ -222,6 +266,29 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Whether records of different topics may be written differently."""
         return self._registry is not None
 
+    def column_writer(self) -> NativeWriter | None:
+        """Writes Arrow arrays without Python objects.
+
+        Returns:
+            The writer; None without the compiled part, if it does not take the schema, or if a record is more than a
+            prefix and Avro's binary encoding.
+
+        Raises:
+            MissingDependencyError: pyarrow is not installed.
+        """
+        schema = self._schema
+        if self._native is None or self._registry is not None or schema is None or schema.unbounded:
+            return None
+        way = self.way_of(None)
+        if way is None:
+            return None
+        from serde_chain.stages.avro.arrow.native_writer import NativeWriter
+
+        try:
+            return NativeWriter(self._native, schema, way.prefix, ordered=self._is_key)
+        except ValueError:
+            return None
+
     def way_of(self, ctx: Context | None) -> AvroWay | None:
         """The way to write records for other writers, such as Spark's ``to_avro``.
 
@@ -234,7 +301,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         Raises:
             SchemaRegistryError: The registry must be queried, and does not answer.
         """
-        if self._validate or self._framing == CONTAINER:
+        if self._validate or self._framing in {CONTAINER, RECORD_KEY}:
             return None
         if self._registry is None and self._schema is not None:
             single = self._framing == SINGLE_OBJECT
@@ -254,7 +321,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, NATIVE, ARROW_READER, MAX_PARTS, *schema_registry.OPTIONS)
-    plain: Callable[[Any], Any]
+    plain: Callable[[Any], Any] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schemas and the registry's settings; the first record of a schema queries the registry."""
@@ -270,10 +337,17 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         self._decoders: dict[Any, Callable[..., Any]] = {}  # by the records' prefixes
         self._target = target
         self._own = schema
+        self._large: tuple[str, AvroReader] | None = None
+        _refuse_keys(self._framing, is_key=is_key)
         self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]]
         if self._framing == CONTAINER:
             self.message_format = "avro"
             self.plain = self._read_file
+            return
+        if self._framing == RECORD_KEY:
+            self._target = target or schema
+            self._locate = self._locate_by_key
+            self.plain = None
             return
         if self._registry is not None:
             self._target = target or schema
@@ -315,6 +389,9 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
         """Read one record; a transfer queries the registry for a schema that is not known yet."""
+        if self.plain is None:
+            keyed, start = self._locate(data, ctx)
+            return keyed.decode(data, start)
         if self._registry is None:
             return self.plain(data)
         key, start = self._named(data, ctx)
@@ -388,13 +465,36 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         return records[0] if len(records) == 1 else records
 
     def _reader_of(self, text: str) -> AvroReader:
-        """The reader for a file's own schema; cached within bounds, since schemas come with records."""
+        """The reader for a record's own schema; cached within bounds, since schemas come with records."""
+        large = self._large  # once: other threads replace it
+        if large is not None and large[0] == text:
+            return large[1]
         reader = self._readers.get(text)
         if reader is None:
             reader = self._reader(parse_schema(text))
-            if len(text) <= _LONGEST_REMEMBERED and len(self._readers) < _MAX_SCHEMAS:
+            if _LONGEST_REMEMBERED < len(text) <= _LONGEST_KEPT:
+                self._large = (text, reader)
+            elif len(text) <= _LONGEST_REMEMBERED and len(self._readers) < _MAX_SCHEMAS:
                 self._readers[text] = reader
         return reader
+
+    def _locate_by_key(self, _data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
+        """The reader for the schema in the record's key."""
+        key = key_of(ctx)
+        if key is None:
+            raise DecodeError(
+                "the record has no key, which would be its schema",
+                hint=f"Pass the record's key; or set another {FRAMING.name}",
+            )
+        try:
+            return self._reader_of(str(key, "utf-8")), 0
+        except ValueError as error:
+            message = str(error)
+            drop_data(error)
+            raise DecodeError(
+                f"the record's key is not its schema: {message[:300]}",
+                hint=f"Set {FRAMING.name} as the topic's writer does",
+            ) from error
 
     def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """The reader for the schema in the header or prefix, and the start of the record."""
@@ -445,6 +545,15 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         source = source.with_filled(filled) if filled else source
         return AvroReader(
             source, readable(writer), target_, registered, problems, self._budget, self._native, skips_blindly
+        )
+
+
+def _refuse_keys(framing: str, *, is_key: bool) -> None:
+    if is_key and framing == RECORD_KEY:
+        raise ConfigError(
+            f"{FRAMING.name} = {RECORD_KEY} is for values: the key is the schema",
+            hint=f"Set value.{FRAMING.name}, and key.deserializer = string",
+            key=FRAMING.name,
         )
 
 

@@ -1,9 +1,9 @@
 """Compression: ``compress`` with ``compression.type``, or a stage named after the codec.
 
 The output is self-framed, so readers need no setting: they recognize the codec by its magic number, also in topics with
-mixed codecs. With ``compression.min.bytes``, smaller payloads pass uncompressed, except those that begin with a magic
-number themselves, so that reading stays unambiguous. The reader must then have the setting too; without it,
-uncompressed data is refused.
+mixed codecs; only zlib has no magic number, and its readers name it. With ``compression.min.bytes``, smaller payloads
+pass uncompressed, except those that begin with a magic number themselves, so that reading stays unambiguous. The reader
+must then have the setting too; without it, uncompressed data is refused.
 """
 
 from __future__ import annotations
@@ -26,11 +26,13 @@ __all__ = [
     "Lz4Serializer",
     "SnappyDeserializer",
     "SnappySerializer",
+    "ZlibDeserializer",
+    "ZlibSerializer",
     "ZstdDeserializer",
     "ZstdSerializer",
 ]
 
-TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zstd, lz4, gzip or snappy")
+TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zstd, lz4, gzip, snappy or zlib")
 LEVEL: Final = Option("compression.level", integer(), None, doc="compression level, in the codec's own range")
 MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
 MAX_OUTPUT: Final = Option(
@@ -57,7 +59,8 @@ class CompressionSerializer(PlainSerializer[Buffer]):
         compress, min_bytes = codec.compressor(codec.check_level(LEVEL.read(config))), MIN_BYTES.read(config)
 
         def compress_large(data: Buffer) -> Buffer:
-            return data if len(data) < min_bytes and codec_of(data) is None else compress(data)
+            looks_compressed = codec_of(data) is not None or codec.begins(data)
+            return data if len(data) < min_bytes and not looks_compressed else compress(data)
 
         self.plain = compress_large if min_bytes else compress
 
@@ -90,9 +93,9 @@ class CompressionDeserializer(Deserializer[Buffer]):
         try:
             return self._decompress(data)
         except DecodeError:
-            codec = codec_of(data)
-            if codec is self._codec:
+            if self._codec.begins(data):
                 raise
+            codec = codec_of(data)
             return self._decompress_other(codec, data)
 
     def _decompress_other(self, codec: Codec | None, data: Buffer) -> Buffer:
@@ -140,6 +143,13 @@ class SnappySerializer(CompressionSerializer):
     options = _SHORTHAND
 
 
+class ZlibSerializer(CompressionSerializer):
+    """``zlib``."""
+
+    codec_name = "zlib"
+    options = _SHORTHAND
+
+
 class ZstdDeserializer(CompressionDeserializer):
     """``zstd``; reads the other codecs too."""
 
@@ -162,3 +172,9 @@ class SnappyDeserializer(CompressionDeserializer):
     """``snappy``; reads the other codecs too."""
 
     codec_name = "snappy"
+
+
+class ZlibDeserializer(CompressionDeserializer):
+    """``zlib``; reads the other codecs too."""
+
+    codec_name = "zlib"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
@@ -13,7 +14,7 @@ from serde_chain.arrow.downloads import Downloads, fail
 from serde_chain.errors import SerializationError
 from serde_chain.record import Context, remove_headers
 from serde_chain.reference import Reference
-from serde_chain.stages.large_fields.paths import MISSING
+from serde_chain.stages.large_fields.paths import MISSING, look_up, with_contents
 from serde_chain.transfer import Transfer
 from serde_chain.wire.large_fields import HEADER, FieldEntry, Path
 
@@ -135,7 +136,7 @@ class LargeFieldsBatch(BatchForm):
         rows = batch.rows_with_header((HEADER,))
         if not rows:
             return
-        cells = _Cells(batch.column, batch.arrow)
+        cells = _cells_of(batch)
         for row in rows:
             if row in batch.errors or not batch.column[row].is_valid:
                 continue
@@ -159,7 +160,7 @@ class LargeFieldsBatch(BatchForm):
     def _part(self, batch: Batch, start: int, stop: int, records: Sequence[_Marked], downloads: Downloads) -> Batch:
         """Some of the records, with payloads in place of references."""
         part = batch.part(start, stop)
-        cells = _Cells(part.column, part.arrow)
+        cells = _cells_of(part)
         failed: dict[int, Any] = {}
         for record in records:
             row = record.row - start
@@ -185,8 +186,44 @@ class LargeFieldsBatch(BatchForm):
         return part
 
 
+def _cells_of(batch: Batch) -> _Cells | _Texts:
+    is_text = batch.arrow.types.is_string(batch.column.type) or batch.arrow.types.is_large_string(batch.column.type)
+    return _Texts(batch.column) if is_text else _Cells(batch.column, batch.arrow)
+
+
+class _Texts:
+    """The cells of a column of JSON texts, by paths; only marked rows are parsed.
+
+    Args:
+        column: ``pyarrow`` array of strings.
+    """
+
+    def __init__(self, column: Any) -> None:
+        self._column = column
+        self._values: dict[int, Any] = {}
+        self._contents: dict[int, dict[Path, Any]] = {}
+
+    def content(self, row: int, path: Path) -> Any:
+        """The content of a cell; ``MISSING`` if there is none."""
+        if row not in self._values:
+            self._values[row] = json.loads(self._column[row].as_py())
+        return look_up(self._values[row], path)
+
+    def put(self, row: int, path: Path, content: Any) -> None:
+        """Replace the content of a cell."""
+        self._contents.setdefault(row, {})[path] = content
+
+    def column(self) -> Any:
+        """The column with all replaced cells."""
+        rows = {}
+        for row, contents in sorted(self._contents.items()):
+            value = with_contents(json.loads(self._column[row].as_py()), contents)
+            rows[row] = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        return replaced(self._column, rows)
+
+
 class _Cells:
-    """The cells of a typed column, by paths.
+    """The cells of a column of structs, by paths.
 
     Args:
         column: ``pyarrow`` array of structs.

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from payload_stores.options import Option, choice, integer, listing
 from payload_stores.plugins import declared
 from serde_chain.base import Data, Stage, is_stage
-from serde_chain.catalogue import SERIALIZE, Side, StageItem, make_stage, stage_type
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_fields.paths import Pattern
@@ -73,7 +73,7 @@ def settings_of_stores(config: Mapping[str, object]) -> dict[str, object]:
 def options_of(own: Iterable[Option[Any]], config: Mapping[str, object], side: Side) -> tuple[Option[Any], ...]:
     """The options of the stage, of its stores, and of the stages for payloads."""
     options = list(own)
-    for item in (StageItem.of("large-message"), *_stage_items(config)):
+    for item in (StageItem.of("large-message"), *_stage_items(config, side)):
         kind = stage_type(item, side)
         if isinstance(kind, type) and issubclass(kind, Stage):
             options += declared(kind.options_for(item.settings(config, is_key=False)), item.label)
@@ -100,22 +100,12 @@ def open_payload_chain(config: Mapping[str, object], kind: type[ChainT]) -> Chai
     Raises:
         ConfigError: A stage is unknown, or is not from bytes to bytes.
     """
-    items = _stage_items(config)
+    items = _stage_items(config, kind.side)
     if kind is DeserializerChain:
         items.reverse()
     stages: list[Callable[..., Any]] = []
     try:
-        for item in items:
-            stage = make_stage(item, config, is_key=False, side=kind.side)
-            stages.append(stage)
-            if is_stage(stage) and (
-                stage.takes is not Data.BYTES or stage.gives is not Data.BYTES or stage.moves_payloads
-            ):
-                raise ConfigError(
-                    f"{item.label} is not for the payloads of fields: they are bytes, and stay in the store as bytes",
-                    hint="Name stages from bytes to bytes, such as zstd or encrypt",
-                    key=SERIALIZERS.name,
-                )
+        stages += (make_stage(item, config, is_key=False, side=kind.side) for item in items)
         return kind(stages, labels=[f"{SERIALIZERS.name}: {item.label}" for item in items]) if stages else None
     except BaseException:
         close_all(stages)
@@ -141,5 +131,29 @@ def refuse_keys(*, is_key: bool) -> None:
         )
 
 
-def _stage_items(config: Mapping[str, object]) -> list[StageItem]:
-    return [StageItem.of(item, SERIALIZERS.name) for item in SERIALIZERS.read(config)]
+def _stage_items(config: Mapping[str, object], side: Side) -> list[StageItem]:
+    """The stages for payloads, which are from bytes to bytes."""
+    items = [StageItem.of(item, SERIALIZERS.name) for item in SERIALIZERS.read(config)]
+    for at, item in enumerate(items):
+        kind = stage_type(item, side)
+        if side is DESERIALIZE and item.options:
+            # One list serves both sides, so an item may have options of the serializer alone.
+            of_writer, of_reader = (_options(stage_type(item, each)) for each in (SERIALIZE, DESERIALIZE))
+            kept = {
+                key: value
+                for key, value in item.options.items()
+                if any(option.matches(key) for option in of_reader)
+                or not any(option.matches(key) for option in of_writer)
+            }
+            items[at] = StageItem(item.target, kept, item.key)
+        if is_stage(kind) and (kind.takes is not Data.BYTES or kind.gives is not Data.BYTES or kind.moves_payloads):
+            raise ConfigError(
+                f"{item.label} is not for the payloads of fields: they are bytes, and stay in the store as bytes",
+                hint="Name stages from bytes to bytes, such as zstd or encrypt",
+                key=SERIALIZERS.name,
+            )
+    return items
+
+
+def _options(kind: object) -> tuple[Option[Any], ...]:
+    return kind.options if is_stage(kind) else ()

@@ -48,6 +48,9 @@ class Pattern:
     Args:
         text: The pattern.
 
+    Attributes:
+        name: The name of a single field at the top of a value; None for all other patterns.
+
     Raises:
         ValueError: It is malformed.
 
@@ -68,6 +71,8 @@ class Pattern:
         else:
             raise ValueError(f"the path {text!r} is malformed: write names between dots, and [] after arrays")
         self.steps = tuple(steps)
+        first = steps[0]
+        self.name = first.name if len(steps) == 1 and not first.is_glob and not first.arrays else None
 
     def find(self, value: Any) -> Iterator[tuple[Path, Any]]:
         """The fields of a value that it names, with their contents."""
@@ -112,6 +117,14 @@ class Pattern:
             level = below
         return level
 
+    def exact(self, root: FieldType) -> list[Pattern]:
+        """The same fields of a type, by patterns without globs."""
+        return [
+            Pattern(template(path))
+            for path, kind in self.types(root)
+            if (kind.holds_bytes or kind.holds_text) and not _has_unnameable(path)
+        ]
+
     def problem(self, root: FieldType) -> tuple[str, str | None] | None:
         """Why it names no field that can be moved, and the nearest one that can; None if it does."""
         found = self.types(root)
@@ -127,6 +140,10 @@ class Pattern:
 def _matches(name: str, pattern: str) -> bool:
     # Names that a path cannot contain stay in the record.
     return fnmatchcase(name, pattern) and not _UNNAMEABLE.search(name)
+
+
+def _has_unnameable(path: Path) -> bool:
+    return any(isinstance(step, str) and _UNNAMEABLE.search(step) for step in path)
 
 
 def template(path: Path) -> str:
@@ -159,7 +176,14 @@ def leaves(root: FieldType) -> Iterator[tuple[Path, FieldType]]:
 
 def find(value: Any, patterns: Iterable[Pattern]) -> dict[Path, Any]:
     """The fields of a value that patterns name, each once, with their contents."""
-    return {path: content for pattern in patterns for path, content in pattern.find(value)}
+    found: dict[Path, Any] = {}
+    for pattern in patterns:
+        if pattern.name is not None and type(value) is dict:  # most patterns, at a tenth of the time
+            if (content := value.get(pattern.name)) is not None:
+                found[(pattern.name,)] = content
+        else:
+            found.update(pattern.find(value))
+    return found
 
 
 def child_type(kind: FieldType | None, step: str | int) -> tuple[str | int, FieldType | None]:

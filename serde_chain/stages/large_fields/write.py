@@ -97,7 +97,9 @@ class LargeFieldsSerializer(Serializer[Any]):
                 raise ConfigError(
                     f"{PATHS.name}: {what}", hint=f"Did you mean {near}?" if near else None, key=PATHS.name
                 )
-        return self._with(_type=kind)
+        # Names of a schema are matched once, not for each record.
+        exact = {one.text: one for pattern in self._patterns for one in pattern.exact(kind)}
+        return self._with(_type=kind, _patterns=tuple(exact.values()))
 
     def _with(self, **changes: object) -> Self:
         changed = object.__new__(type(self))

@@ -1,5 +1,6 @@
 """What the pages show, of records as they come and as an attacker writes them."""
 
+import gzip
 import json
 import os
 import re
@@ -13,8 +14,11 @@ from payload_stores import open_store
 from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.testing import FaultyStore
 from serde_chain.cli.browse.preview import MOST_BYTES
+from serde_chain.cli.fits import picture
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.browse.conftest import OpenPages, png, produce
+from tests.cli.test_fits import fits as fits_of
+from tests.cli.test_fits import star
 from tests.conftest import NewTopic
 
 PICTURE = png(8, 8, lambda x, y: 16 * (x ^ y))
@@ -101,6 +105,20 @@ def test_images_among_fields(open_pages: OpenPages, config: dict[str, Any], topi
     assert f"&lt;{len(PICTURE)} bytes&gt;" in page
     assert ask("/records/0/0/image?field=.cutouts.1").body == PICTURE
     assert ask("/records/0/0/image?field=.cutouts.0").status == 404
+
+
+def test_a_gzipped_fits_is_shown(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
+    stamp = gzip.compress(fits_of(star()))
+    config |= {"value.serializers": "bytes", "value.deserializers": "bytes"}
+    produce(config, topic, (None, stamp))
+    ask = open_pages(config, topic)
+    assert f"FITS.GZ, {len(stamp):,} bytes: <a" in ask("/records/0/0").text
+    assert '<img src="/records/0/0/image?field="' in ask("/records/0/0").text
+    image = ask("/records/0/0/image?field=")
+    assert (image.body, image.headers["content-type"]) == (picture(stamp), "image/png")
+    saved = ask("/records/0/0/image?save=1&field=")
+    assert saved.body == stamp
+    assert saved.headers["content-disposition"].endswith('.fits.gz"')
 
 
 def test_hostile_keys_and_headers(open_pages: OpenPages, broker: KafkaBroker, topic: str) -> None:

@@ -181,6 +181,25 @@ def test_what_is_promoted_has_the_readers_type() -> None:
     assert objects("long", "float", written) == 2.0**24
 
 
+@pytest.mark.parametrize(
+    ("new", "advice"),
+    [
+        ("int", 'write "type": ["null", "int"], "default": null'),
+        (["null", "int"], 'add "default": null'),
+        (["int", "null"], 'put "null" first in its type, and add "default": null'),
+        (["int", "string"], 'write "type": ["null", "int", "string"], "default": null'),
+        ({"type": "fixed", "name": "F", "size": 3}, 'write "type": ["null", "F"], "default": null'),
+        ({"type": "array", "items": "int"}, 'write "type": ["null", "array"], "default": null'),
+    ],
+)
+def test_the_error_for_a_field_without_a_default_says_what_to_write(new: object, advice: str) -> None:
+    target = {**EMPTY, "fields": [{"name": "roid", "type": new}]}
+    config = {"value.deserializer": "avro", "avro.schema": json.dumps(EMPTY), "avro.reader.schema": json.dumps(target)}
+    with pytest.raises(DecodeError, match="roid: the writer's schema lacks it, and it has no default: ") as caught:
+        DeserializerChain.from_config(config)(b"")
+    assert advice in caught.value.message
+
+
 @pytest.mark.parametrize("framing", ["none", "container"])
 def test_errors_of_resolution_name_the_field(framing: str) -> None:
     inner = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "string"}]}
@@ -194,7 +213,8 @@ def test_errors_of_resolution_name_the_field(framing: str) -> None:
         DeserializerChain.from_config(config)(data)
     assert caught.value.message == (
         "the writer's schema does not resolve into the reader's: i.a: string cannot be read as int; "
-        "i.b: the writer's schema lacks it, and it has no default"
+        "i.b: the writer's schema lacks it, and it has no default: "
+        'write "type": ["null", "int"], "default": null'
     )
     assert "__" not in str(caught.value)
 

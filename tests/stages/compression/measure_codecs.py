@@ -6,6 +6,7 @@ In a process of its own, since most codecs take memory that Python does not coun
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Callable
 
 import cramjam
@@ -33,6 +34,7 @@ def main(size: int) -> None:
         "zstd": stream.compress(payload) + stream.flush(),
         "lz4": lz4.frame.compress(payload, store_size=False),
         "gzip": gzip.compress(payload),
+        "zlib": zlib.compress(payload),
         "snappy": bytes(cramjam.snappy.compress(payload)),
     }
     del payload

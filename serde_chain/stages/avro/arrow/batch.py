@@ -36,7 +36,15 @@ from serde_chain.stages.avro.arrow.native_reader import NativeReader
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.native import Native
-from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, HEADER, SINGLE_OBJECT, AvroReader, FindsReaders
+from serde_chain.stages.avro.reader import (
+    CONFLUENT,
+    CONTAINER,
+    HEADER,
+    RECORD_KEY,
+    SINGLE_OBJECT,
+    AvroReader,
+    FindsReaders,
+)
 from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.transfer import Transfer
@@ -57,6 +65,10 @@ _GUID_BYTES: Final = 17
 # Concurrent registry queries.
 _IN_FLIGHT: Final = 8
 
+# A batch of at least so many bytes, or of more than so many records, may be worth the fast reader.
+_MUCH: Final = 256 << 10
+_FEW: Final = 100
+
 _log = logging.getLogger("serde_chain")
 
 
@@ -66,7 +78,15 @@ def is_worthwhile(count: int, size: int) -> bool:
     Measured: it is faster from about 170 records of 20 fields and 250 bytes, and from 750 of 3 fields and 28 bytes:
     if all but the first hundred have 20 KB. Few large records are slow to decode too.
     """
-    return size >= 256 << 10 or (count > 100 and size * (count - 100) >= 20_000 * count)
+    return size >= _MUCH or (count > _FEW and size * (count - _FEW) >= 20_000 * count)
+
+
+def _size(column: Any) -> int:
+    """The size of a column in bytes; of a few small records, of their buffer: ``nbytes`` takes ten times as long."""
+    data = column.buffers()[2]
+    held = 0 if data is None else data.size
+    size: int = held if held < _MUCH and len(column) <= _FEW else column.nbytes
+    return size
 
 
 class _Place(NamedTuple):
@@ -123,12 +143,14 @@ class AvroBatch(BatchForm):
         if len(self._decoders) > _MAX_DECODERS:  # container files bring their schemas
             self._decoders.clear()
             self._columns.clear()
+        if self._stage.framing == RECORD_KEY:
+            return self._in_groups(batch)
         if self._native is not None:
             alike = self._alike(batch, batch.objects if batch.is_listed else batch.column)
             if alike is not None:
                 return alike
         has_fast = self._native is not None or (self._may_be_fast and fast_reader.is_usable())
-        if has_fast and is_worthwhile(len(batch), batch.column.nbytes):
+        if has_fast and is_worthwhile(len(batch), _size(batch.column)):
             return self._in_groups(batch)
         return self._one_by_one(batch)
 
@@ -359,6 +381,8 @@ class _Grouping:
         framing = self._stage.framing
         if framing == CONTAINER:
             self._by_file(rows, column)
+        elif framing == RECORD_KEY:
+            self._by_record_key(rows, column)
         elif framing in {CONFLUENT, HEADER}:
             rows, column = self._by_header(rows, column)
             self._by_prefix(rows, column, _PREFIX_BYTES[framing])
@@ -403,6 +427,28 @@ class _Grouping:
         others = self._where(self._compute.invert(in_header))
         return rows.take(others), column.take(others)
 
+    def _by_record_key(self, rows: Any, column: Any) -> None:
+        """Group records by their keys."""
+        keys = self._batch.keys_after()
+        if keys is None:
+            self._group(None, rows, column)
+            return
+        keys = keys if rows is None else keys.take(rows)
+        encoded = keys.fill_null(b"").dictionary_encode()
+        for _, places in self._alike(encoded):
+            self._group(places, rows, column)
+
+    def _alike(self, encoded: Any) -> Iterator[tuple[bytes, Any]]:
+        """The values of a dictionary array, and the places of each; None for all."""
+        names = encoded.dictionary.to_pylist()
+        # Sorted once instead of searched per value: each bad record may have one of its own.
+        order = self._compute.sort_indices(encoded.indices).cast(self._arrow.int64())
+        counts = self._compute.value_counts(encoded.indices).field("counts").to_pylist()
+        stop = 0
+        for name, count in zip(names, counts, strict=True):
+            start, stop = stop, stop + count
+            yield name, None if len(names) == 1 else order.slice(start, count)
+
     def _by_prefix(self, rows: Any, column: Any, size: int) -> None:
         """Group records by their prefixes."""
         if not len(column):
@@ -411,14 +457,7 @@ class _Grouping:
             self._group(None, rows, column)
             return
         encoded = self._compute.binary_slice(column, 0, size).dictionary_encode()
-        prefixes = encoded.dictionary.to_pylist()
-        # Sorted once instead of searched per prefix: each bad record may have a prefix of its own.
-        order = self._compute.sort_indices(encoded.indices).cast(self._arrow.int64())
-        counts = self._compute.value_counts(encoded.indices).field("counts").to_pylist()
-        stop = 0
-        for prefix, count in zip(prefixes, counts, strict=True):
-            start, stop = stop, stop + count
-            places = None if len(prefixes) == 1 else order.slice(start, count)
+        for prefix, places in self._alike(encoded):
             if prefix[:1] == _GUID and size == _PREFIX_BYTES[CONFLUENT]:
                 # This is only the start of a GUID.
                 inner = column if places is None else column.take(places)
@@ -490,7 +529,7 @@ class _Decoder:
             return None if left else array
         if not isinstance(values, list) or len(values) > self.records_at_once:
             return None
-        if any(data is None or data[: len(prefix)] != prefix for data in values):
+        if None in values or not all(map(methodcaller("startswith", prefix), values)):
             return None
         decode = self.decode
         return self._column.of([decode(data, start) for data in values])

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import fastavro
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -18,7 +19,7 @@ from serde_chain.arrow import Batch, BatchResult
 from serde_chain.errors import ConfigError
 from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.stages.avro.arrow import fast_reader
-from serde_chain.stages.avro.arrow.batch import is_worthwhile
+from serde_chain.stages.avro.arrow.batch import _size, is_worthwhile
 from tests.hypothesis_profiles import examples
 
 LONG = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -327,3 +328,10 @@ def test_a_forked_process_does_not_wait_for_threads_that_it_does_not_have() -> N
     command = [sys.executable, "-W", "ignore", "-c", FORKS]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "0\n", done.stderr
+
+
+def test_the_size_of_a_part_is_its_own() -> None:
+    column = pa.array([b"small", bytes(1 << 20)])
+    assert _size(column[:1]) < 100
+    assert _size(column[1:]) >= 1 << 20
+    assert _size(pa.array([None], pa.binary())) < 100

@@ -1,0 +1,116 @@
+"""Pictures of FITS images: their pixels, other layouts, and hostile files."""
+
+import gzip
+import json
+import zlib
+from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from serde_chain.cli.fits import is_gzipped_fits, picture
+from serde_chain.cli.values import images_in, save
+
+
+def fits(pixels: Any, **more: object) -> bytes:
+    """A file with one image; ``more`` are further cards."""
+    types = {"u1": 8, "i2": 16, "i4": 32, "i8": 64, "f4": -32, "f8": -64}
+    axes = {f"NAXIS{at}": size for at, size in enumerate(reversed(pixels.shape), 1)}
+    cards = {"SIMPLE": "T", "BITPIX": types[pixels.dtype.str[1:]], "NAXIS": pixels.ndim, **axes, **more}
+    text = "".join(f"{f'{name:<8}= {value:>20} / a comment':<80}" for name, value in cards.items()) + f"{'END':<80}"
+    data = pixels.astype(pixels.dtype.newbyteorder(">")).tobytes()
+    head, body = (-(-len(part) // 2880) * 2880 for part in (text, data))
+    return bytes(text.ljust(head).encode() + data.ljust(body, b"\0"))
+
+
+def seen(png: bytes | None) -> Any:
+    assert png is not None
+    return matplotlib.image.imread(BytesIO(png), format="png")
+
+
+def star(kind: str = "f4", side: int = 63) -> Any:
+    """A star, below and left of the middle, over noise."""
+    y, x = np.mgrid[:side, :side]
+    noise = np.random.default_rng(1).normal(0, 2, (side, side))
+    return (100 * np.exp(-((x - 10) ** 2 + (y - 20) ** 2) / 8) + noise + 20).astype(kind)
+
+
+@pytest.mark.parametrize("kind", ["u1", "i2", "i4", "i8", "f4", "f8"])
+@pytest.mark.parametrize("wrap", [bytes, gzip.compress])
+def test_pixels(kind: str, wrap: Any) -> None:
+    image = seen(picture(wrap(fits(star(kind)))))
+    assert image.shape == (252, 252)  # 4 times as large
+    assert np.unravel_index(image.argmax(), image.shape) == (62 * 4 - 20 * 4, 40) or image[(62 - 20) * 4, 40] == 1
+    assert 0.05 < np.median(image) < 0.6  # the noise is seen
+    assert (image[::4, ::4] == image[3::4, 3::4]).all()
+
+
+def test_other_layouts() -> None:
+    whole = seen(picture(fits(star())))
+    assert (seen(picture(fits(np.stack([star(), star() * 0])))) == whole).all()  # a cube: the first plane
+    assert np.allclose(seen(picture(fits(star(), BSCALE=-1.0))), 1 - whole, atol=0.01)
+    assert not seen(picture(fits(np.full((5, 5), np.nan, "f4")))).any()
+    assert not seen(picture(fits(np.full((5, 5), 7, "i4")))).any()
+    for value in (np.inf, 1e308, -1e308):
+        pixels = star("f8")
+        pixels[5, 5:15] = value
+        assert seen(picture(fits(pixels))).shape == (252, 252)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"SIMPLE  =",
+        b"\x1f\x8b",
+        b"SIMPLE  = " + b"x" * 5000,
+        fits(star())[:3000],
+        fits(star(), BITPIX=7),
+        fits(star(), NAXIS1=-1),
+        fits(star(), NAXIS1=10**9),
+        fits(star(), NAXIS1="x" * 30),
+        fits(np.zeros(9, "f4")),
+        b"\xff" * 2880,
+        gzip.compress(fits(star()))[:500],
+    ],
+    ids=lambda data: str(len(data)),
+)
+def test_what_is_no_image_has_no_picture(data: bytes) -> None:
+    assert picture(data) is None
+
+
+def test_a_bomb_is_not_decompressed() -> None:
+    bomb = zlib.compressobj(9, wbits=31)
+    head = fits(np.zeros((1000, 1000), "f8"))
+    data = bomb.compress(head) + b"".join(bomb.compress(bytes(1 << 20)) for _ in range(300)) + bomb.flush()
+    assert is_gzipped_fits(data)
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        assert seen(picture(data)).shape == (1000, 1000)
+        assert tracemalloc.get_traced_memory()[1] < 100 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_cutouts_are_saved_with_pictures(tmp_path: Path) -> None:
+    stamp = gzip.compress(fits(star()))
+    value = {"objectId": "ZTF1", "cutoutScience": {"fileName": "a", "stampData": stamp}, "other": gzip.compress(b"a")}
+    assert [(name, suffix) for name, _, suffix in images_in(value)] == [(".cutoutScience.stampData", ".fits.gz")]
+    message = SimpleNamespace(
+        topic=lambda: "t", partition=lambda: 0, offset=lambda: 7, key=lambda: None, value=lambda: value
+    )
+    saved = save(message, tmp_path)
+    file, png = saved.images
+    assert (file.name, png.name) == (
+        "t-0-7.cutoutScience.stampData.fits.gz",
+        "t-0-7.cutoutScience.stampData.fits.gz.png",
+    )
+    assert file.read_bytes() == stamp
+    assert seen(png.read_bytes()).shape == (252, 252)
+    assert json.loads(saved.path.read_text())["objectId"] == "ZTF1"

@@ -1,0 +1,159 @@
+"""Several transfers of one record, side by side."""
+
+import threading
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import pytest
+
+from payload_stores import PayloadStoreUnavailableError
+from serde_chain.together import Slots, together
+from serde_chain.transfer import Transfer, finish
+
+SECONDS = 30
+
+
+class Upload(Transfer[str]):
+    """Makes an object of its own name."""
+
+    def __init__(self, name: str, work: Callable[[], object] = lambda: None, key: Hashable | None = None) -> None:
+        self.name = name
+        self.size = 10
+        self.key = key
+        self._work = work
+        self.runs = 0
+
+    def run(self) -> str:
+        self.runs += 1
+        self._work()
+        return self.name
+
+    def places(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def made(self, result: str, /) -> tuple[str, ...]:
+        return (result,)
+
+    def resume(self, result: str, /) -> Any:
+        return f"[{result}]"
+
+
+def run(steps: list[Any], slots: Slots | None = None, undo: Callable[[str], object] | None = None) -> Any:
+    return finish(together(steps, tuple, slots=slots or Slots(8, 1000), undo=undo))
+
+
+def test_data_and_transfers_keep_their_order() -> None:
+    assert run(["a", Upload("b"), "c", Upload("d")]) == ("a", "[b]", "c", "[d]")
+    assert together(["a", "b"], tuple, slots=Slots(1, 1)) == ("a", "b")
+
+
+def test_they_run_side_by_side() -> None:
+    barrier = threading.Barrier(3)
+    uploads = [Upload(name, lambda: barrier.wait(SECONDS)) for name in "abc"]
+    assert run(list(uploads)) == ("[a]", "[b]", "[c]")
+
+
+def test_no_more_run_than_there_are_slots() -> None:
+    slots = Slots(2, 60_000)
+    lock, running, most = threading.Lock(), 0, 0
+    begun = threading.Barrier(2)
+
+    def work() -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        begun.wait(SECONDS)
+        with lock:
+            running -= 1
+
+    records = [together([Upload(f"{at}{name}", work) for name in "abc"], tuple, slots=slots) for at in range(2)]
+    threads = [threading.Thread(target=finish, args=(record,)) for record in records]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert most == 2
+
+
+def test_a_slot_is_waited_for_with_a_deadline() -> None:
+    slots = Slots(1, 10)
+    with pytest.raises(PayloadStoreUnavailableError, match="slots"):
+        slots.run(lambda: slots.run(lambda: None))
+    assert slots.run(lambda: "free again") == "free again"
+
+
+def test_equal_transfers_run_once() -> None:
+    one, other = Upload("a", key="k"), Upload("a", key="k")
+    assert run([one, other]) == ("[a]", "[a]")
+    assert one.runs + other.runs == 1
+
+
+def test_it_knows_all_objects_and_sizes() -> None:
+    step = together([Upload("a"), Upload("b")], tuple, slots=Slots(8, 1000))
+    assert isinstance(step, Transfer)
+    assert (step.size, step.places(), step.key, step.within_call) == (20, ("a", "b"), None, False)
+    assert step.made(step.run()) == ("a", "b")
+
+
+def test_one_failure_deletes_what_the_others_made() -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        assert done.wait(SECONDS)
+        raise PayloadStoreUnavailableError("down")
+
+    deleted: list[str] = []
+    with pytest.raises(PayloadStoreUnavailableError, match="down"):
+        run([Upload("a", done.set), Upload("b", fail)], undo=deleted.append)
+    assert deleted == ["a"]
+
+
+def test_what_cannot_be_deleted_is_logged_and_the_first_error_raised(caplog: pytest.LogCaptureFixture) -> None:
+    done = threading.Event()
+
+    def fail() -> None:
+        assert done.wait(SECONDS)
+        raise PayloadStoreUnavailableError("down")
+
+    def undo(_reference: str) -> None:
+        raise PayloadStoreUnavailableError("still down")
+
+    with pytest.raises(PayloadStoreUnavailableError, match=r"^down"):
+        run([Upload("a", done.set), Upload("b", fail)], undo=undo)
+    assert "still down" in caplog.text
+
+
+def test_after_a_failure_no_further_one_begins() -> None:
+    def fail() -> None:
+        raise PayloadStoreUnavailableError("down")
+
+    uploads = [Upload("a", fail), *(Upload(name) for name in "bcdef")]
+    deleted: list[str] = []
+    with pytest.raises(PayloadStoreUnavailableError):
+        run(list(uploads), Slots(1, 1000), deleted.append)
+    assert sorted(deleted) == sorted(upload.name for upload in uploads[1:] if upload.runs)
+
+
+def test_an_interrupted_wait_deletes_what_ends_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, may_end, deleted, all_deleted = threading.Barrier(3), threading.Event(), list[str](), threading.Event()
+
+    def undo(reference: str) -> None:
+        deleted.append(reference)
+        if len(deleted) == 2:
+            all_deleted.set()
+
+    def work() -> None:
+        begun.wait(SECONDS)
+        may_end.wait(SECONDS)
+
+    def interrupted(_self: object) -> None:
+        begun.wait(SECONDS)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("serde_chain.together._Work.wait", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run([Upload(name, work) for name in "ab"], undo=undo)
+    may_end.set()
+    assert all_deleted.wait(SECONDS)
+    assert sorted(deleted) == ["a", "b"]
