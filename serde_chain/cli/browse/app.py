@@ -226,8 +226,9 @@ class Pages:
             raise HTTPException(404, "the value has no such field")
         image = next((Image(*found) for found in images_in(content)), None)
         if image is not None and image.media_type is not None and "save" not in request.query_params:
-            return Response(content, media_type=image.media_type)
-        return _download(content, file_name(message, suffix_of(content[:_SUFFIX_HEAD])))
+            return Response(image.shown, media_type=image.media_type)
+        suffix = suffix_of(content[:_SUFFIX_HEAD]) if image is None else image.suffix
+        return _download(content, file_name(message, suffix))
 
     async def _value(self, request: Request) -> Response:
         partition, offset = _place(request)

@@ -35,6 +35,20 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.full
 
 
+@pytest.fixture(params=["whole", "fields"])
+def config(config: Config, request: pytest.FixtureRequest) -> Config:
+    """Chains that move whole values, and chains that move a field."""
+    if request.param == "whole":
+        return config
+    return {
+        **config,
+        "value.serializers": "large-fields, json",
+        "value.deserializers": "json, large-fields",
+        "large.fields.paths": "image",
+        "large.fields.min.bytes": 100,
+    }
+
+
 @pytest.fixture
 def target(config: Config, tmp_path: Path) -> Config:
     return {**config, "local.path": str(tmp_path / "target")}
@@ -43,7 +57,8 @@ def target(config: Config, tmp_path: Path) -> Config:
 def fill(config: Config, topic: str, count: int, partitions: int) -> None:
     with Producer(config) as producer:
         for number in range(count):
-            value = payload(number) if number % 3 else b"small %d" % number
+            data = payload(number) if number % 3 else b"small %d" % number
+            value = {"image": data.decode()} if "large.fields.paths" in config else data
             producer.produce(topic, value, b"%d" % number, number % partitions)
 
 
