@@ -15,8 +15,8 @@ from payload_stores import MissingDependencyError
 from serde_chain.testing.services.errors import ServiceMissingError
 
 NAMES = (
-    "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "alerts", "raw_parquet",
-    "fields", "schemas",
+    "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "alerts",
+    "raw_parquet", "fields", "schemas",
     "hop", "s3", "stores", "kafka_store", "payloads", "memory", "sweep",
     "spark_decode", "spark_references", "spark_encode", "spark_memory",
 )  # fmt: skip

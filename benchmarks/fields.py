@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import TopicPartition
@@ -78,12 +79,12 @@ def _round(config: dict[str, Any], broker: KafkaBroker, count: int, number: int)
         topic = f"{form}-{number}"
         broker.create_topic(topic)
         whole = {**config, **settings}
-        yield f"write {form}", _timed(lambda: _write(whole, topic, alerts))
-        yield f"read {form}", _timed(lambda: _read(whole, topic, count))
-        yield f"columns {form}", _timed(lambda: _columns(whole, topic, count))
+        yield f"write {form}", _timed(partial(_write, whole, topic, alerts))
+        yield f"read {form}", _timed(partial(_read, whole, topic, count))
+        yield f"columns {form}", _timed(partial(_columns, whole, topic, count))
         if form == "fields":
             lazy = {**whole, "large.fields.fetch": "lazy"}
-            yield "filter fields", _timed(lambda: _read(lazy, topic, count))
+            yield "filter fields", _timed(partial(_read, lazy, topic, count))
 
 
 def _timed(call: Callable[[], None]) -> float:
