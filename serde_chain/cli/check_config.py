@@ -22,7 +22,7 @@ from serde_chain.cli.config_tree import config_tree
 from serde_chain.cli.delivery_time import short_delivery_times
 from serde_chain.cli.mistakes import Mistake, checked
 from serde_chain.cli.output import Screen, plain
-from serde_chain.cli.routed import large_message_config, threshold_of
+from serde_chain.cli.routed import large_fields_config, large_message_config, threshold_of
 from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
@@ -111,12 +111,13 @@ def _warnings_once() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Place:
-    """The destination of some topics' large messages.
+    """The destination of some topics' large messages and fields.
 
     Attributes:
         name: The route's name; empty for topics without a route.
         topics: Names of the topics, or globs.
-        shown: The store, the threshold, and the route's other settings, without secrets.
+        shown: The store, the threshold of whole values if they are moved, and the route's other settings, without
+            secrets.
     """
 
     name: str
@@ -128,20 +129,21 @@ class _Place:
 
 
 def _places(config: Config) -> list[_Place]:
-    """The destinations of large messages: by route, then without a route; empty if no chain offloads."""
-    merged = large_message_config(config)
+    """The destinations of payloads: by route, then without a route; empty if no chain offloads."""
+    of_values = large_message_config(config)
+    merged = large_fields_config(config) if of_values is None else of_values
     if merged is None:
         return []
     options = LargeMessage.options_for(merged)
     rest = Route("", ("all others",), {}, merged)
-    return [_place(route, options) for route in (*routes_of(merged), rest)]
+    return [_place(route, options, whole=of_values is not None) for route in (*routes_of(merged), rest)]
 
 
-def _place(route: Route, options: Options) -> _Place:
+def _place(route: Route, options: Options, *, whole: bool) -> _Place:
     shown: dict[str, Any] = {
         "topics": list(route.topics),
         "store": _shown(STORE.name, STORE.read(route.config), options),
-        "threshold": threshold_of(route.config),
+        **({"threshold": threshold_of(route.config)} if whole else {}),
     }
     own = {key: value for key, value in route.own.items() if key not in {STORE.name, THRESHOLD.name}}
     shown["settings"] = {key: _shown(key, value, options) for key, value in own.items()}

@@ -36,7 +36,7 @@ def config_tree(name: str, content: Mapping[str, Any], places: Mapping[str, Mapp
         branch = tree.add(title) if by_topic else tree
         for topics, place in by_topic.items():
             route = f": route {place['route']}" if place["route"] else ""
-            known = {"store": place["store"], "threshold": place["threshold"], **place["settings"]}
+            known = {name: place[name] for name in ("store", "threshold") if name in place} | place["settings"]
             _add(branch, f"{topics}{route}", known.items())
     for title, part in (("for the consumer", "consumer"), ("for the Kafka client", "client")):
         if content[part]:

@@ -14,6 +14,7 @@ from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.config import with_settings
 from serde_chain.errors import ConfigError, SerializationError
+from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import FETCH, LAZY
 from serde_chain.transfer import Transfer, finish
 
@@ -40,13 +41,17 @@ class Decoding:
     Args:
         config: Flat configuration.
         lazy: Return handles that fetch their payloads later, piece by piece, if the chain supports it.
+        lazy_fields: Put such handles into the fields that are in the store, whose values must be able to hold them.
 
     Raises:
         ConfigError: The configuration is wrong.
     """
 
-    def __init__(self, config: Mapping[str, object], *, lazy: bool = False) -> None:
-        self._setup = _setup(config, lazy=lazy)
+    def __init__(self, config: Mapping[str, object], *, lazy: bool = False, lazy_fields: bool = False) -> None:
+        # Whatever the configuration says: a handle does not show whether its field is text.
+        self._setup = _setup(
+            with_settings(config, {FIELDS_FETCH.name: LAZY if lazy_fields else FIELDS_FETCH.default}), lazy=lazy
+        )
         self._decoder = Decoder(self._setup.key, self._setup.value)
         self._prefetch = prefetch_for(self._setup.key, self._setup.value)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -26,6 +26,7 @@ from serde_chain.schemas.schema_id import split_confluent
 from serde_chain.self_describing import header_name
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.options import ACCEPT
+from serde_chain.wire import large_fields
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek, strip
 from serde_chain.wire.reference_format import Reference
 
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from serde_chain.cli.decoding import Read
     from serde_chain.config import Config
 
-__all__ = ["Shown", "describe", "formats_of", "inspect", "print_records", "table"]
+__all__ = ["Shown", "describe", "facts", "formats_of", "inspect", "print_records", "table"]
 
 _PREVIEW_BYTES: Final = 60
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -206,7 +207,8 @@ def describe(message: Any, formats: Iterable[str] = ("kip1159",)) -> dict[str, A
 
     Returns:
         Its position and headers, and for key and value the size in the record and either the reference with the
-        payload's size and digest, or the likely kind of the bytes.
+        payload's size and digest, or the likely kind of the bytes. ``fields`` of the value are those that its header
+        names: path, size and digest of each, or the text of the header's mistake.
     """
     headers = [(name, _text(value)) for name, value in _pairs(message.headers())]
     return {
@@ -231,12 +233,32 @@ def table(seen: dict[str, Any]) -> Table:
     for name, value in seen["headers"]:
         layout.add_row(plain(f"header {name}"), plain(value))
     for field in (KEY, VALUE):
-        for name, value in seen[field].items():
+        for name, value in facts(seen[field]):
             layout.add_row(f"{field}: {name}", plain(f"{value:,}" if isinstance(value, int) else value))
     for name in _OF_RECORD:
         if name in seen:
             layout.add_row(name, plain(seen[name]))
     return layout
+
+
+def facts(seen: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The facts of a key or a value, each on a line of its own.
+
+    Args:
+        seen: The description of a key or a value.
+
+    Example:
+        >>> field = {"path": "stamp", "payload bytes": 9000, "payload digest": "sha256:00"}
+        >>> list(facts({"bytes": 90, "fields": [field]}))
+        [('bytes', 90), ('field stamp', '9,000 bytes in the store, sha256:00')]
+    """
+    for name, fact in seen.items():
+        if isinstance(fact, list):
+            for field in fact:
+                size, digest = field["payload bytes"], field["payload digest"]
+                yield f"field {field['path']}", f"{size:,} bytes in the store, {digest}"
+        else:
+            yield name, fact
 
 
 def _time(ms: int) -> str:
@@ -251,7 +273,9 @@ def _field(data: bytes | None, message: Any, field: str, formats: Iterable[str])
         return {"is": "null" if field == KEY else "a tombstone"}
     ctx = RecordContext(str(message.topic()), field, _pairs(message.headers()))
     listed = get_header(ctx, header_name(is_key=field == KEY))
-    stages = {} if listed is None else {"stages": _text(listed)}
+    stages: dict[str, Any] = {} if listed is None else {"stages": _text(listed)}
+    if field == VALUE and (header := get_header(ctx, large_fields.HEADER)) is not None:
+        stages |= {"fields": _moved(header)}
     try:
         metadata = peek(data)
     except EntryMetadataError as error:
@@ -262,6 +286,18 @@ def _field(data: bytes | None, message: Any, field: str, formats: Iterable[str])
     said = {"time of entry, ms": metadata.broker_timestamp, "index": metadata.index}
     known = {label: value for label, value in said.items() if value is not None}
     return {**_payload(bytes(strip(data)), ctx, field, formats), "bytes": len(data), **known, **stages}
+
+
+def _moved(header: bytes) -> list[dict[str, Any]] | str:
+    """The fields whose payloads are in the store."""
+    try:
+        entries = large_fields.decode(header)
+    except ValueError as error:
+        return f"the header {large_fields.HEADER} is malformed: {error}"
+    return [
+        {"path": large_fields.join(path), "payload bytes": size, "payload digest": digest}
+        for path, size, digest in entries
+    ]
 
 
 def _payload(data: bytes, ctx: RecordContext, field: str, formats: Iterable[str]) -> dict[str, Any]:

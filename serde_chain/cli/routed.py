@@ -1,33 +1,46 @@
-"""The configuration of ``large-message`` for each topic."""
+"""The configurations of ``large-message`` and of ``large-fields`` for each topic."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from serde_chain import config as configuration
+from serde_chain.base import Data, Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, find_format, stage_type
 from serde_chain.clients.limits import MESSAGE_MAX, largest_value
 from serde_chain.config import Config
+from serde_chain.stages.large_fields.options import settings_of_stores
 from serde_chain.stages.large_message.options import AUTO, FORMAT, KIP_THRESHOLD_BYTES, THRESHOLD
 from serde_chain.stages.large_message.routes import routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
 
-__all__ = ["MESSAGE_MAX", "config_of", "large_message_config", "threshold_of"]
+__all__ = ["MESSAGE_MAX", "config_of", "large_fields_config", "large_message_config", "threshold_of"]
 
 
 def large_message_config(config: Config) -> dict[str, object] | None:
     """The configuration that ``large-message`` sees, including its own options; None without that stage."""
+    return _first(config, lambda kind: issubclass(kind, LargeMessage))
+
+
+def large_fields_config(config: Config) -> dict[str, object] | None:
+    """The configuration that ``large-fields`` sees, including its own options; None without that stage."""
+    found = _first(config, lambda kind: issubclass(kind, Stage) and kind.moves_payloads and kind.takes is Data.OBJECT)
+    return None if found is None else settings_of_stores(found)
+
+
+def _first(config: Config, is_wanted: Callable[[type], bool]) -> dict[str, object] | None:
+    """The settings of the first stage of a kind."""
     for side in (SERIALIZE, DESERIALIZE):
         for is_key in (False, True):
             for item in configuration.stage_items(config, side, is_key=is_key):
                 kind = stage_type(item, side)
-                if isinstance(kind, type) and issubclass(kind, LargeMessage):
+                if isinstance(kind, type) and is_wanted(kind):
                     return item.settings(config, is_key=is_key)
     return None
 
 
 def config_of(merged: Mapping[str, object], topic: str) -> Mapping[str, object]:
-    """The result of :func:`large_message_config` for one topic: the first matching route counts."""
+    """The result of either function above for one topic: the first matching route counts."""
     return next((route.config for route in routes_of(merged) if route.takes(topic)), merged)
 
 

@@ -314,3 +314,19 @@ def test_keys_of_a_missing_stage_are_no_second_mistake(settings: dict[str, objec
 def test_a_key_of_the_client_is_checked_beside_a_missing_stage() -> None:
     wrong = mistakes({"value.serializers": "absent.package.Mask", "linger.ms": -4})
     assert [error.context.get("key") for error in wrong] == ["value.serializers", "linger.ms"]
+
+
+def test_the_store_of_fields_and_their_mistakes(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    text = '"value.serializers" = "{}"\n"large.fields.paths" = "cutout"\n"large.fields.min.bytes" = {}\n'
+    store = f'"large.message.payload.store.class" = "local"\n"local.path" = "{tmp_path}"\n'
+    path.write_text(text.format("large-fields, json", 100) + store)
+    done = run("check-config", path, "images")
+    assert "large-fields: object → object" in done.stdout
+    assert "large.fields.min.bytes = 100" in done.stdout
+    content = json.loads(run("check-config", path, "images", "--json").stdout)
+    assert content["topics"] == {"images": {"route": None, "topics": ["all others"], "store": "local", "settings": {}}}
+    path.write_text(text.format("json, large-fields", -1) + store)
+    mistaken = run("check-config", path, code=1).stderr
+    assert "large-fields (2 of 2) cannot come after json (1 of 2)" in mistaken
+    assert "line 3: large.fields.min.bytes" in mistaken

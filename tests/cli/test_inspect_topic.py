@@ -162,3 +162,37 @@ def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     assert line.startswith("Error: the broker did not answer")
     assert "Connection refused" in line
     assert "bootstrap.servers" in line
+
+
+def test_fields_in_the_store_are_shown_without_decoding(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    config = {
+        **broker.client_config(),
+        "value.serializers": "large-fields, json",
+        "large.fields.paths": "cutout, stamps[]",
+        "large.fields.min.bytes": 100,
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path / "payloads"),
+    }
+    with Producer(config) as producer:
+        producer.produce(topic, {"id": 1, "cutout": "x" * 1000, "stamps": ["small", "y" * 200]})
+        producer.produce(topic, {"id": 2, "cutout": "small"})
+    broken = confluent_kafka.Producer(broker.client_config())
+    broken.produce(topic, b"{}", headers=[("large-fields", b"[{")])
+    broken.flush(30)
+    for payload in (tmp_path / "payloads").rglob("*"):
+        if payload.is_file():
+            payload.unlink()
+    path = tmp_path / "client.properties"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in config.items()))
+    large, small, malformed = inspected(topic, path, "--count", 3)
+    assert [(each["path"], each["payload bytes"]) for each in large["value"]["fields"]] == [
+        ("cutout", 1000),
+        ("stamps[1]", 200),
+    ]
+    assert all(each["payload digest"].startswith("sha256:") for each in large["value"]["fields"])
+    assert "fields" not in small["value"]
+    assert malformed["value"]["fields"].startswith("the header large-fields is malformed")
+    shown = " ".join(run("inspect", path, topic).stdout.split())
+    assert "value: field stamps[1]" in shown
+    assert "1,000 bytes in the store, sha256:" in shown
+    assert "is malformed" in run("inspect", path, topic, "--offset", 2).stdout

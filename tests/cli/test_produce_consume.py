@@ -496,3 +496,17 @@ def test_a_configuration_of_a_writer_is_told_to_a_reader(
     assert run("produce", config, topic, stdin="1").stderr == ""
     assert "none for value.deserializers" in run("consume", config, topic).stderr
     assert run("consume", config, topic, "--raw").stderr == ""
+
+
+@pytest.mark.parametrize("fetch", ["eager", "lazy"])
+def test_fields_go_to_the_store_and_back(configure: Configure, topic: str, tmp_path: Path, fetch: str) -> None:
+    settings = {"avro.schema": SCHEMA, "large.fields.paths": "pixels", "large.fields.min.bytes": 100}
+    path = configure("large-fields, avro", "avro, large-fields", **settings, **{"large.fields.fetch": fetch})
+    value = {"name": "M 51", "pixels": {"base64": base64.b64encode(PNG).decode()}}
+    run("produce", path, topic, stdin=json.dumps(value) + "\n")
+    assert [found["value"] for found in consumed(path, topic, "--last", 1)] == [value]
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    run("consume", path, topic, "--last", 1, "--output", folder)
+    assert {found.suffix for found in folder.iterdir()} >= {".json"}
+    assert PNG in {found.read_bytes() for found in folder.iterdir()}

@@ -24,15 +24,16 @@ from starlette.routing import Route
 from payload_stores.errors import ContextualError
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.cli.browse.payloads import Payloads, blocks
-from serde_chain.cli.browse.preview import MOST_BYTES, Preview, Previews, hex_dump
+from serde_chain.cli.browse.preview import MOST_BYTES, Image, Preview, Previews, hex_dump
 from serde_chain.cli.browse.topic import AbandonedError, Patience, Row, Topic, asked
 from serde_chain.cli.records import RecordUnavailableError
-from serde_chain.cli.values import as_json, file_name, suffix_of
+from serde_chain.cli.values import as_json, file_name, images_in, suffix_of
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
 from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.config import resolve, with_settings
 from serde_chain.errors import SerializationError
 from serde_chain.stages.large_message.options import TIMEOUT
+from serde_chain.wire.large_fields import split
 
 __all__ = ["Pages", "Seen"]
 
@@ -44,6 +45,7 @@ T = TypeVar("T")
 _AT_ONCE: Final = 4
 _HEAD: Final = 1024
 _SUFFIX_HEAD: Final = 16
+_MOST_FIELDS: Final = 100
 _CLOSING_S: Final = 3.0
 _NUMBER: Final = re.compile("[0-9]{1,19}")
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
@@ -102,7 +104,7 @@ class Pages:
         self._templates = Environment(
             loader=PackageLoader("serde_chain.cli.browse"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
         )
-        self._templates.filters |= {"time": _time, "cut": _cut}
+        self._templates.filters |= {"time": _time, "cut": _cut, "stored": _stored_bytes}
         self._style = files("serde_chain.cli.browse").joinpath("style.css").read_text(encoding="utf-8")
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._busy = 0
@@ -121,6 +123,7 @@ class Pages:
                 Route("/favicon.ico", _no_icon),
                 Route(record, self._show),
                 Route(f"{record}/image", self._image),
+                Route(f"{record}/field", self._field),
                 Route(f"{record}/value", self._value),
                 Route(f"{record}/stored", self._stored),
                 Route(f"{record}/payload", self._payload),
@@ -183,6 +186,7 @@ class Pages:
         return self._render(
             "record.html",
             seen=record.seen,
+            fields=_fields(value),
             presence=presence,
             chains=self._chains,
             preview=record.preview,
@@ -203,11 +207,33 @@ class Pages:
                 return _download(image.data, file_name(record.message, image.suffix))
         raise HTTPException(404, record.problem or "the value has no such image")
 
+    async def _field(self, request: Request) -> Response:
+        partition, offset = _place(request)
+        try:
+            path = split(request.query_params.get("path", ""))
+        except ValueError:
+            raise HTTPException(404, "the value has no such field") from None
+
+        def opened(patience: Patience) -> tuple[Any, bytes | None]:
+            message = self._topic.record(partition, offset, patience)
+            key = message.key()
+            content = self._previews.field(message, path, patience)
+            message.set_key(key)
+            return message, content
+
+        message, content = await self._do(request, opened)
+        if content is None:
+            raise HTTPException(404, "the value has no such field")
+        image = next((Image(*found) for found in images_in(content)), None)
+        if image is not None and image.media_type is not None and "save" not in request.query_params:
+            return Response(content, media_type=image.media_type)
+        return _download(content, file_name(message, suffix_of(content[:_SUFFIX_HEAD])))
+
     async def _value(self, request: Request) -> Response:
         partition, offset = _place(request)
 
         def saved(patience: Patience) -> tuple[bytes, str]:
-            record = self._read(partition, offset, patience)
+            record = self._read(partition, offset, patience, fields=True)
             if record.preview is None:
                 raise HTTPException(404, record.problem or "")
             return _as_file(record.message, record.preview.value)
@@ -263,7 +289,7 @@ class Pages:
                 self._busy -= 1
                 self._changed.notify_all()
 
-    def _read(self, partition: int, offset: int, patience: Patience) -> _Record:
+    def _read(self, partition: int, offset: int, patience: Patience, *, fields: bool = False) -> _Record:
         message = self._topic.record(partition, offset, patience)
         seen = self._topic.describe(message)
         stored, key = message.value(), message.key()
@@ -273,7 +299,7 @@ class Pages:
             problem = f"the value has {size:,} bytes, but only up to {MOST_BYTES:,} are decoded here"
         else:
             try:
-                preview = self._previews.read(message, patience)
+                preview = self._previews.read(message, patience, fields=fields)
             except SerializationError as error:
                 problem = error.message
             except RecursionError:
@@ -351,6 +377,20 @@ def _as_file(message: Any, value: Any) -> tuple[bytes, str]:
     if isinstance(value, str):
         return value.encode(), file_name(message, ".txt")
     return json.dumps(as_json(value)).encode(), file_name(message, ".json")
+
+
+def _fields(seen: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The fields of a value that are in the store, as many as are shown."""
+    fields = seen.get("fields", [])
+    return fields[:_MOST_FIELDS] if isinstance(fields, list) else []
+
+
+def _stored_bytes(seen: Mapping[str, Any]) -> int | None:
+    """The size of a value's payloads, of the whole or of its fields; None if there are none."""
+    sizes = [field["payload bytes"] for field in seen["fields"]] if isinstance(seen.get("fields"), list) else []
+    if "payload bytes" in seen:
+        sizes.append(seen["payload bytes"])
+    return sum(sizes) if sizes else None
 
 
 def _attached(name: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
@@ -19,12 +19,16 @@ from payload_stores.base import PayloadStore
 from serde_chain.cli.browse.topic import Patience
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.fits import picture
+from serde_chain.cli.routed import large_fields_config
 from serde_chain.cli.values import as_json, as_size, as_text, images_in
 from serde_chain.config import with_settings
+from serde_chain.errors import ConfigError
 from serde_chain.handles import PayloadHandle
 from serde_chain.schemas.parts import MAX_PARTS
 from serde_chain.stages.compression.stage import MAX_OUTPUT
+from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
+from serde_chain.wire.large_fields import Path
 
 __all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "hex_dump"]
 
@@ -108,15 +112,22 @@ class Previews:
         bounded[MAX_PARTS.name] = min(MAX_PARTS.read(config) or _MOST_PARTS, _MOST_PARTS)
         # The page and each of its images read the record.
         cached = {CACHE.name: max(CACHE.read(config), 2 * MOST_BYTES)}
-        self._decoding = Decoding(with_settings(config, {**bounded, **cached}))
+        settings = with_settings(config, {**bounded, **cached})
+        self._decoding = Decoding(settings)
+        self._lazy = self._decoding
+        if large_fields_config(settings) is not None:
+            # A page fetches no field before it is opened. Protobuf messages hold no handles.
+            with suppress(ConfigError):
+                self._lazy = Decoding(settings, lazy_fields=True)
         self._lock = threading.Lock()
 
-    def read(self, message: Any, patience: Patience) -> Preview:
+    def read(self, message: Any, patience: Patience, *, fields: bool = False) -> Preview:
         """Read a record.
 
         Args:
             message: The raw record; it is modified.
             patience: Ends the wait for earlier records.
+            fields: Fetch the fields that are in the store, instead of handles where a value can hold them.
 
         Raises:
             RecordUnavailableError: The earlier records take too long.
@@ -124,7 +135,7 @@ class Previews:
             RecursionError: The value nests too deeply to show.
         """
         with self._turn(patience):
-            [read] = self._decoding.read([message])
+            [read] = (self._decoding if fields else self._lazy).read([message])
             if read.error is not None:
                 raise read.error
             value = read.message.value()
@@ -143,6 +154,31 @@ class Previews:
                 [Image(*image) for image in islice(images_in(shown), _MOST_IMAGES)],
             )
 
+    def field(self, message: Any, path: Path, patience: Patience) -> bytes | None:
+        """Fetch a field.
+
+        Args:
+            message: The raw record; it is modified.
+            path: Where the field is.
+            patience: As in :meth:`read`.
+
+        Returns:
+            Its content; None if there is no such field of bytes or text.
+
+        Raises:
+            ContextualError: The record is undecodable, or the payload is unavailable.
+        """
+        value = self.read(message, patience).value
+        content = look_up(value, path)
+        if content is MISSING:
+            return None
+        if isinstance(content, PayloadHandle):
+            with self._turn(patience):
+                return content.read()
+        if isinstance(content, str):
+            return content.encode()
+        return bytes(content) if isinstance(content, (bytes, bytearray, memoryview)) else None
+
     @contextmanager
     def _turn(self, patience: Patience) -> Iterator[None]:
         while not self._lock.acquire(timeout=_TICK_S):
@@ -155,6 +191,8 @@ class Previews:
     def close(self) -> None:
         """Close the chains."""
         self._decoding.close()
+        if self._lazy is not self._decoding:
+            self._lazy.close()
 
 
 def _pixels(image: bytes) -> float:
@@ -170,7 +208,7 @@ def _beginning(value: Any, room: Iterator[int] | None = None) -> Any:
         return {name: _beginning(item, room) for (name, item), _ in zip(value.items(), room, strict=False)}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [_beginning(item, room) for item, _ in zip(value, room, strict=False)]
-    return value
+    return "<in the store>" if isinstance(value, PayloadHandle) else value
 
 
 def _as_text(value: Any) -> tuple[str | None, bool]:

@@ -8,7 +8,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
-from serde_chain.cli.routed import config_of, large_message_config
+from serde_chain.cli.routed import config_of, large_fields_config, large_message_config
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.config import Resolved
 from serde_chain.errors import ContextualError
@@ -120,6 +120,16 @@ class Look:
     def large_messages_of(self, topic: str) -> Mapping[str, object] | None:
         """The same for one topic."""
         return None if self.large_messages is None else config_of(self.large_messages, topic)
+
+    @cached_property
+    def stores(self) -> list[Mapping[str, object]]:
+        """The configurations of ``large-message`` and of ``large-fields``, whose stores may differ."""
+        fields = large_fields_config(self.config.settings)
+        return [config for config in (self.large_messages, fields) if config is not None]
+
+    def stores_of(self, topic: str) -> list[Mapping[str, object]]:
+        """The same for one topic."""
+        return [config_of(config, topic) for config in self.stores]
 
     @property
     def writes(self) -> bool:

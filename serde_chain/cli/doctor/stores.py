@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -44,21 +44,19 @@ def stores(look: Look) -> Iterator[Check]:
     unusable: dict[PayloadStore, _UnusableError] = {}
     try:
         for topic in (*look.topics, *look.missing):
-            config = look.large_messages_of(topic)
-            if config is None:
-                continue
-            spec = STORE.read(config)
-            store = opened.open(spec, config)
-            name = names.setdefault(store, StoreItem.of(spec).label)
-            if store in unusable and unusable[store].is_away:
-                yield replace(unusable[store].check, topic=topic)  # waiting for each topic would take long
-                continue
-            try:
-                yield from _of_topic(store, name, topic, look)
-            except _UnusableError as error:
-                # Further checks of it would fail for the same reason.
-                unusable[store] = error
-                yield error.check
+            # Both stages have the same store, unless one of them has its own options.
+            specs = {opened.open(STORE.read(each), each): STORE.read(each) for each in look.stores_of(topic)}
+            for store, spec in specs.items():
+                name = names.setdefault(store, StoreItem.of(spec).label)
+                if store in unusable and unusable[store].is_away:
+                    yield replace(unusable[store].check, topic=topic)  # waiting for each topic would take long
+                    continue
+                try:
+                    yield from _of_topic(store, name, topic, look)
+                except _UnusableError as error:
+                    # Further checks of it would fail for the same reason.
+                    unusable[store] = error
+                    yield error.check
         for store, name in names.items():
             if store not in unusable:
                 yield from _leftovers(store, name)
@@ -293,8 +291,7 @@ def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]
 
 def journal(look: Look) -> Iterator[Check]:
     """Leftovers of a killed producer in its journal."""
-    config: Mapping[str, object] | None = look.large_messages
-    path = None if config is None else JOURNAL_PATH.read(config)
+    path = next((JOURNAL_PATH.read(config) for config in look.stores), None)
     if path is None or not Path(path).exists():
         return
     from serde_chain.clients.journal import Journal

@@ -177,7 +177,7 @@ def dead_letters(look: Look) -> Iterator[Check]:
 def cleanup(look: Look) -> Iterator[Check]:
     """Whether the ids of payloads suit the topic's cleanup policy."""
     for topic in look.topics:
-        config, facts = look.large_messages_of(topic), look.facts(topic)
+        config, facts = next(iter(look.stores_of(topic)), None), look.facts(topic)
         if config is None or facts is None or not look.writes:
             continue
         strategy = ID.read(config)

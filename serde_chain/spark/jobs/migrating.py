@@ -42,7 +42,7 @@ class MigrateReport:
 
     Attributes:
         records: Number of records written.
-        payloads: Number of payloads moved for them.
+        payloads: Number of records with payloads, of the whole value or of fields, which were moved.
         skipped: Number of undecodable records skipped (``serde.error.policy`` of the source).
     """
 
@@ -65,8 +65,9 @@ def migrate(
 
     Keys, headers, timestamps, tombstones and records without payloads are kept. So are partitions, if both topics have
     the same number; otherwise keys choose them. Of the chains, only ``large-message`` and the stages applied after it
-    are undone and redone: inner stages, such as ``avro`` and ``zstd``, are untouched. The target uses content ids
-    unless its configuration says otherwise.
+    are undone and redone: inner stages, such as ``avro`` and ``zstd``, are untouched. If one of the configurations has
+    ``large-fields``, values are decoded and encoded again. The target uses content ids unless its configuration says
+    otherwise.
 
     For readers of committed records (librdkafka's default; for Java, ``isolation.level = read_committed``), each record
     is written once, in the order of its partition, regardless of crashes. A repeated run with the same checkpoint

@@ -92,7 +92,8 @@ def sweep(
 
     Args:
         spark: A session with Spark's Kafka connector (:func:`serde_chain.spark.packages`).
-        config: The configuration of a consumer or a producer with ``large-message``: a mapping, or a file's path.
+        config: The configuration of a consumer or a producer with ``large-message`` or ``large-fields``: a mapping, or
+            a file's path. Records with fields in the store are decoded, which requires their schema.
         topics: The topics. Only payloads in their own folders, below the stores' own prefixes, are considered.
         grace_ms: Minimum age of deleted payloads in ms: the records of younger ones may still come. Must exceed the
             time from an upload to its record in the topic, and the producers' ``large.message.grace.ms``.
@@ -104,7 +105,8 @@ def sweep(
     Raises:
         ConfigError: The configuration is wrong, or none of its stores supports both listing and deletion.
         JobError: A topic does not exist, is not readable to its end, or is empty although it has payloads; most
-            placeholders are unreadable; a store failed. Nothing is deleted after that; run it again.
+            placeholders are unreadable; a record with fields in the store is undecodable; a store failed. Nothing is
+            deleted after that; run it again.
         MissingDependencyError: A package is missing.
 
     Example:
@@ -304,9 +306,10 @@ class _Sweep:
         where = {"topic": row["topic"], "partition": row["partition"], "offset": row["offset"]}
         if not row["malformed"] or 2 * self._malformed > self._placeholders:
             raise JobError(
-                f"the {row['field']} of a record has the mark of a placeholder but is unreadable, so the payload that "
-                f"it needs is unknown: {row['kind']}: {row['message']}",
-                hint="Correct the configuration's stages and large.message.accept, or wait until the record expires",
+                f"the {row['field']} of a record has the mark of a reference but is unreadable, so the payloads that "
+                f"it needs are unknown: {row['kind']}: {row['message']}",
+                hint="Correct the configuration's stages, schema and large.message.accept, name large-fields if the "
+                "record has its header, or wait until the record expires",
                 **where,
             )
         self._warn(f"{malformed} unreadable placeholders protect no payload; one is at {where}: {row['message']}")

@@ -7,15 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from serde_chain.catalogue import DESERIALIZE, StageItem, bare_key
+from serde_chain.base import Data
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, StageItem, bare_key
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.confluent.producer import limited
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import DESCRIBE, ERROR_POLICY
 from serde_chain.errors import ConfigError
-from serde_chain.spark.plan.references import CHAINS, FIELDS, stages_that_read, stages_that_write
+from serde_chain.record import VALUE
+from serde_chain.spark.plan.references import CHAINS, FIELDS, moves_fields, stages_that_read, stages_that_write
 from serde_chain.spark.plan.writing import with_defaults
+from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH
 
 __all__ = ["Done", "MigratePlan", "plan_migration"]
@@ -108,31 +111,70 @@ def plan_migration(
     if topic == target_topic and source.get(servers) == target.get(servers):
         raise ConfigError(f"the topic {topic} cannot be migrated into itself", hint="Name another topic")
     policy = ErrorPolicy.of(source)
-    reading, writing = _reader(source), _writer(target)
-    ClientChains.of(reading, DeserializerChain, MAX_POLL_INTERVAL).close()
+    # References in fields are read from objects, and created in objects, on both sides then.
+    by_field = _has_fields(source, target)
+    reading, writing = _reader(source, by_field=by_field), _writer(target, by_field=by_field)
+    reader = ClientChains.of(reading, DeserializerChain, MAX_POLL_INTERVAL)
+    reader.close()
     setup, _ = limited(ClientChains.of(writing, SerializerChain, MAX_BLOCK))
     setup.close()
+    if by_field:
+        _check_objects(
+            None if reader.value is None else reader.value.gives, None if setup.value is None else setup.value.takes
+        )
     return MigratePlan(reading, writing, topic, target_topic, policy)
 
 
-def _reader(config: Mapping[str, object]) -> dict[str, object]:
+def _has_fields(source: Mapping[str, object], target: Mapping[str, object]) -> bool:
+    reading, writing = stages_that_read(source, is_key=False), stages_that_write(target, is_key=False)
+    return moves_fields(reading, DESERIALIZE) or moves_fields(writing, SERIALIZE)
+
+
+def _check_objects(read: Data | None, written: Data | None) -> None:
+    """Refuse a migration between objects and bytes.
+
+    Raises:
+        ConfigError: One of the configurations has fields in a store, and the other one does not lead to objects.
+    """
+    for side, data in (("value.deserializers of the source", read), ("value.serializers of the target", written)):
+        if data is not Data.OBJECT:
+            raise ConfigError(
+                f"the fields of values cannot be migrated: the {side} do not lead to objects",
+                hint="Name the value's own stage in both configurations, such as avro",
+                key=side.split(" ", 1)[0],
+            )
+
+
+def _reader(config: Mapping[str, object], *, by_field: bool) -> dict[str, object]:
     heads = {name: stages_that_read(config, is_key=is_key) for name, is_key in FIELDS}
+    if by_field and not moves_fields(heads[VALUE], DESERIALIZE):
+        heads[VALUE] = stages_that_read(config, is_key=False, whole=True)
     if any(item.target == "auto" for head in heads.values() for item in head):
         raise ConfigError(
             "a chain with auto cannot be migrated: only the stages up to large-message may be undone",
             hint="Name these, as in value.deserializers = large-message",
             key="value.deserializers",
         )
-    unset = {*CHAINS, DESCRIBE.name, FETCH.name, ERROR_POLICY.name, "serde.dead.letter.topic"}
+    unset = {*CHAINS, DESCRIBE.name, FETCH.name, FIELDS_FETCH.name, ERROR_POLICY.name, "serde.dead.letter.topic"}
     # In Spark, this applies per task.
     bound = {DOWNLOADS_BYTES.name: DOWNLOADS_BYTES.default}
-    return {**bound, **_reduced(config, unset, {f"{name}.deserializers": head for name, head in heads.items()})}
+    chains = {
+        f"{name}.deserializers": [
+            StageItem(item.target, {key: item.options[key] for key in item.options if key not in unset}, item.key)
+            for item in head
+        ]
+        for name, head in heads.items()
+    }
+    return {**bound, **_reduced(config, unset, chains)}
 
 
-def _writer(config: Mapping[str, object]) -> dict[str, object]:
-    tails = {f"{name}.serializers": stages_that_write(config, is_key=is_key) for name, is_key in FIELDS}
+def _writer(config: Mapping[str, object], *, by_field: bool) -> dict[str, object]:
+    tails = {name: stages_that_write(config, is_key=is_key) for name, is_key in FIELDS}
+    if by_field and not moves_fields(tails[VALUE], SERIALIZE):
+        tails[VALUE] = stages_that_write(config, is_key=False, whole=True)
     bound = {BUFFER_BYTES.name: DOWNLOADS_BYTES.default}
-    return {**bound, **with_defaults(_reduced(config, {*CHAINS, DESCRIBE.name, "transactional.id"}, tails))}
+    chains = {f"{name}.serializers": tail for name, tail in tails.items()}
+    return {**bound, **with_defaults(_reduced(config, {*CHAINS, DESCRIBE.name, "transactional.id"}, chains))}
 
 
 def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str, list[StageItem]]) -> dict[str, object]:
@@ -140,7 +182,7 @@ def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str,
         side = next(iter(chains))
         raise ConfigError(
             f"no stage of the {'source follows' if DESERIALIZE.word in side else 'target creates'} references",
-            hint=f"Name large-message in {side}",
+            hint=f"Name large-message or large-fields in {side}",
             key=side,
         )
     reduced = {key: value for key, value in config.items() if bare_key(key) not in unset}

@@ -1,27 +1,36 @@
-"""Finding references in Spark's Python workers, for jobs: without a download."""
+"""Finding references in Spark's Python workers, for jobs.
+
+A placeholder is read without a download. A record whose header names fields is decoded, and its payload fetched if it
+is a placeholder as well.
+"""
 
 from __future__ import annotations
 
 import json
 import pickle
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final
 
 from payload_stores.base import PayloadStore
+from payload_stores.errors import PayloadNotFoundError
 from payload_stores.plugins import require
 from payload_stores.probes import see
+from serde_chain.base import SupportsReferences
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import prefetch_for
-from serde_chain.errors import ContextualError
-from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.errors import ContextualError, DecodeError
+from serde_chain.record import KEY, VALUE, RecordContext, get_header
 from serde_chain.spark.plan.folders import names_of
 from serde_chain.spark.plan.references import END, WHOLE, ReferencePlan, open_readers
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
 from serde_chain.transfer import Transfer
+from serde_chain.wire import large_fields
+from serde_chain.wire.large_fields import HEADER, FieldEntry
 from serde_chain.wire.reference_format import Reference
 
 __all__ = ["check_end", "find_references"]
@@ -100,13 +109,15 @@ class _Finder:
             entry = _Entry(reader, data, ctx)
             references: tuple[Reference, ...] = ()
             with entry.noting():
+                entry.moved = _moved_fields(ctx)
                 references = reader.references_in(data, ctx)
+                _check_complete(entry.moved, references)
                 if not references:
                     continue
-            if not references:
+            if "kind" in entry.shown:
                 yield entry
             for reference in references:
-                entry = _Entry(reader, data, ctx)
+                entry = _Entry(reader, data, ctx, entry.moved)
                 entry.reference = reference
                 entry.shown |= {"reference": reference.url, "names": names_of(reference.url, self._topics)}
                 yield entry
@@ -133,14 +144,18 @@ class _Entry:
     """A field of a record that refers to a payload, or whose reference is unreadable.
 
     Attributes:
+        moved: The record's fields that its header names.
         reference: The reference, once read.
         shown: The entry for the driver.
     """
 
-    def __init__(self, reader: DeserializerChain, data: Any, ctx: RecordContext) -> None:
+    def __init__(
+        self, reader: DeserializerChain, data: Any, ctx: RecordContext, moved: Sequence[FieldEntry] = ()
+    ) -> None:
         self._reader = reader
         self._data = data
         self._ctx = ctx
+        self.moved = moved
         self.reference: Reference | None = None
         self.shown: dict[str, object] = {"field": ctx.field}
 
@@ -150,15 +165,56 @@ class _Entry:
         try:
             yield
         except ContextualError as error:
-            malformed = error.about_record and self.reference is None
+            # A record with fields in a store may be readable by another schema, unless the rest of it is gone.
+            is_unreadable = isinstance(error, PayloadNotFoundError) or (error.about_record and not self.moved)
+            malformed = self.reference is None and is_unreadable
             self.shown |= {"kind": type(error).__name__, "message": error.message, "malformed": malformed}
 
     def begin(self) -> Any:
-        """Start reading the payload; see ``DeserializerChain.begin``."""
-        return self._reader.begin(self._data, self._ctx)
+        """Start the verified download of the payload; returns a transfer, or None if its store is switched off."""
+        reference = self.reference
+        fields = next((stage for stage in self._reader.stages if isinstance(stage, LargeFieldsDeserializer)), None)
+        if fields is None or reference is None:
+            return self._reader.begin(self._data, self._ctx)
+        if any((each.size, each.digest) == (reference.size, reference.digest) for each in self.moved):
+            return fields.follow(reference, self._ctx)
+        return _up_to_payload(self._reader).begin(self._data, self._ctx)
 
     def check_end(self) -> None:
         """Check that the payload exists."""
         if self.reference is not None:
             with self.noting():
                 check_end(self._reader.stores, self.reference)
+
+
+def _moved_fields(ctx: RecordContext) -> Sequence[FieldEntry]:
+    """The fields of a value that its header names.
+
+    Raises:
+        DecodeError: The header is malformed.
+    """
+    header = get_header(ctx, HEADER) if ctx.field == VALUE else None
+    try:
+        return () if header is None else large_fields.decode(header)
+    except ValueError as error:
+        raise DecodeError(f"the header {HEADER} is malformed: {error}") from None
+
+
+def _check_complete(moved: Sequence[FieldEntry], references: Iterable[Reference]) -> None:
+    """Check that the references of all fields were found.
+
+    Raises:
+        DecodeError: The chain has no stage for them.
+    """
+    found = {(reference.size, reference.digest) for reference in references}
+    if any((each.size, each.digest) not in found for each in moved):
+        raise DecodeError(
+            f"the header {HEADER} names fields, whose references no stage of the configuration reads",
+            hint="Name large-fields in value.deserializers, behind the stage that reads the value",
+        )
+
+
+def _up_to_payload(reader: DeserializerChain) -> DeserializerChain:
+    """The stages of a chain up to the one that fetches whole values."""
+    last = next(at for at, stage in enumerate(reader.stages, 1) if isinstance(stage, SupportsReferences))
+    return DeserializerChain(reader.stages[:last])

@@ -234,6 +234,22 @@ class LargeFieldsDeserializer(Deserializer[Any]):
         """A transfer that resumes with the stored payload of a field."""
         return self._mover.download(field.reference, ctx)
 
+    def follow(self, reference: Reference, ctx: Context | None) -> Any:
+        """Fetch and verify a stored payload without the stages for payloads, for jobs that check stores.
+
+        Args:
+            reference: The reference, from :meth:`references_in`.
+            ctx: The record around it.
+
+        Returns:
+            A transfer that resumes with the stored payload; None if its store is switched off for reading.
+
+        Raises:
+            UntrustedReferenceError: No configured store owns it, or the record may not refer to it.
+            PayloadTooLargeError: The payload is larger than allowed.
+        """
+        return self._mover.download(reference, ctx) if self._mover.check(reference, ctx) else None
+
     def contents(
         self, fields: Sequence[FieldReference], payloads: Sequence[Any], ctx: Context | None
     ) -> dict[Path, Any]:

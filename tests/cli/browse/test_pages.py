@@ -311,3 +311,63 @@ def test_a_broker_that_is_not_there(open_pages: OpenPages) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS"])
 def test_nothing_but_reading(open_pages: OpenPages, broker: KafkaBroker, topic: str, method: str) -> None:
     assert open_pages(broker.client_config(), topic)("/", method=method).status == 405
+
+
+def with_fields(config: dict[str, Any]) -> dict[str, Any]:
+    fields = [{"name": "id", "type": "long"}, {"name": "cutout", "type": "bytes"}, {"name": "note", "type": "string"}]
+    return {
+        **config,
+        "value.serializers": "large-fields, avro",
+        "value.deserializers": "avro, large-fields",
+        "avro.schema": json.dumps({"type": "record", "name": "Alert", "fields": fields}),
+        "avro.framing": "none",
+        "large.fields.paths": "cutout, note",
+        "large.fields.min.bytes": 50,
+    }
+
+
+def test_fields_in_the_store_are_fetched_when_they_are_opened(
+    open_pages: OpenPages, config: dict[str, Any], topic: str, tmp_path: Path
+) -> None:
+    config = with_fields(config)
+    produce(
+        config,
+        topic,
+        ("a", {"id": 7, "cutout": PICTURE, "note": HOSTILE * 5}),
+        ("b", {"id": 8, "cutout": b"", "note": ""}),
+    )
+    ask = open_pages(config, topic)
+    page = ask("/").text
+    assert "in the store: cutout, note" in page
+    assert f'<td class="number">{len(PICTURE) + 5 * len(HOSTILE):,}' in page
+    page = ask("/records/0/0").text
+    assert "&#34;cutout&#34;: &#34;&lt;in the store&gt;&#34;" in page
+    picture = ask(link(page, "open"))
+    assert (picture.body, picture.headers["content-type"]) == (PICTURE, "image/png")
+    saved = ask(link(page, "save"))
+    assert (saved.body, saved.headers["content-type"]) == (PICTURE, "application/octet-stream")
+    note = ask("/records/0/0/field?path=note")
+    assert (note.text, note.headers["content-type"]) == (HOSTILE * 5, "application/octet-stream")
+    for absent in ("id", "nothing", "cutout.more", "cutout[0]", "", "a..b"):
+        assert ask(f"/records/0/0/field?path={absent}").status == 404
+    value = json.loads(ask("/records/0/0/value").body)
+    assert value["note"] == HOSTILE * 5
+    for payload in (tmp_path / "payloads").rglob("*"):
+        if payload.is_file():
+            payload.unlink()
+    page = ask("/records/0/0").text  # nothing is fetched for it
+    assert "&#34;id&#34;: 7" in page
+    assert "Fields in the store" not in ask("/records/0/1").text
+
+
+def test_a_malformed_header_of_fields_is_shown(
+    open_pages: OpenPages, config: dict[str, Any], topic: str, broker: KafkaBroker
+) -> None:
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topic, b"\x02\x00\x00", headers=[("large-fields", b"[{}]")])
+    producer.flush(30)
+    ask = open_pages(with_fields(config), topic)
+    assert "the header large-fields is malformed" in ask("/").text
+    page = ask("/records/0/0").text
+    assert "Value: fields<td>the header large-fields is malformed" in page
+    assert ask("/records/0/0/field?path=cutout").status == 502

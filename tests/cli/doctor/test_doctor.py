@@ -618,3 +618,24 @@ def test_a_broker_that_is_not_there_is_one_check(tmp_path: Path) -> None:
     _, broker, _ = done.stdout.splitlines()
     assert broker.startswith("error    broker: the broker did not answer")
     assert "Connection refused" in broker
+
+
+def test_the_store_of_fields_is_checked_as_that_of_values(cluster: Make) -> None:
+    chains: dict[str, object] = {
+        "value.serializers": "large-fields, json, zstd",
+        "value.deserializers": "zstd, json, large-fields",
+        "large.fields.paths": "large",
+        "large.fields.min.bytes": 100,
+        # Not of this stage, and too large for the topic.
+        "large.message.threshold.bytes": 900_000,
+    }
+    fields = cluster({"max.message.bytes": "500000"}, **chains, **{"batch.size": 400_000})
+    with Producer(fields.config) as producer:
+        producer.produce(fields.topic, {"large": "x" * 1000}, key=b"a")
+    checks = fields.examined()
+    assert [check for check in checks if check.level is not Level.OK] == []
+    assert {check.name for check in checks} >= {"ids", "store", "retention", "deserializers", "records"}
+    compacted = cluster({"cleanup.policy": "compact"}, **chains)
+    assert [check.name for check in compacted.wrong() if check.name == "ids"] == ["ids"]
+    away = replace(fields, config={**fields.config, "s3.bucket": "no-such-bucket"})
+    assert "store" in {check.name for check in away.wrong()}

@@ -3,6 +3,7 @@
 ``SERDE_CHAIN_SWEEP_ROUNDS=1000`` and ``SERDE_CHAIN_SWEEP_SEED`` for more than `make test-all` has.
 """
 
+import json
 import os
 import sys
 import threading
@@ -55,6 +56,32 @@ def topics(new_topic: "NewTopic") -> list[str]:
         "delete.retention.ms": "100",
     }
     return [new_topic(PARTITIONS, compacting) for _ in range(2)]
+
+
+@pytest.fixture(params=["whole", "fields"])
+def config(config: Config, request: pytest.FixtureRequest) -> Config:
+    """Chains that move whole values, and chains that move their fields, and what is still too large as a whole."""
+    if request.param == "whole":
+        return config
+    fields = [{"name": "image", "type": "bytes"}, {"name": "stamps", "type": {"type": "array", "items": "bytes"}}]
+    return {
+        **config,
+        "value.serializers": "large-fields, avro, large-message",
+        "value.deserializers": "large-message, avro, large-fields",
+        "avro.schema": json.dumps({"type": "record", "name": "Alert", "fields": fields}),
+        "avro.framing": "none",
+        "large.fields.paths": "image, stamps[]",
+        "large.fields.min.bytes": 100,
+        "large.message.threshold.bytes": 1000,
+    }
+
+
+def value_of(config: Config, data: bytes | None, random: Random) -> Any:
+    """A value for the chains of a configuration."""
+    if data is None or "avro" not in config["value.serializers"]:
+        return data
+    stamps = [payload(random.randrange(200)) for _ in range(random.randrange(3))]
+    return {"image": data, "stamps": [*stamps, *([bytes(90)] * random.choice([0, 0, 20]))]}
 
 
 class Sweeping:
@@ -146,13 +173,15 @@ def produce(config: Config, topic: str, random: Random) -> None:
             producer.begin_transaction()
         for _ in range(random.randrange(1, 8)):
             value = random.choice([payload(random.randrange(200)), payload(random.randrange(20)), b"small", None])
-            producer.produce(topic, value, b"k%d" % random.randrange(12), random.randrange(PARTITIONS))
+            producer.produce(
+                topic, value_of(config, value, random), b"k%d" % random.randrange(12), random.randrange(PARTITIONS)
+            )
         if transactional:
             (producer.commit_transaction if random.random() < 0.7 else producer.abort_transaction)(30)
         # The topic is never empty, which would end every sweep.
         producer_of_last = {**config, "large.message.id": "content"}
     with Producer(producer_of_last) as producer:
-        producer.produce(topic, payload(0), b"last", 0)
+        producer.produce(topic, value_of(config, payload(0), random), b"last", 0)
 
 
 def delete_records(admin: Any, reader: PartitionReader, topic: str, random: Random) -> None:
