@@ -31,6 +31,7 @@ def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
     """
     _check_kinds(stages, labels)
     _check_neighbours(stages, labels)
+    _check_once(stages, labels)
     for at, stage in enumerate(stages):
         if is_stage(stage) and stage.moves_payloads:
             if side is SERIALIZE and stage.gives is not Data.OBJECT:
@@ -82,6 +83,19 @@ def _check_before(stages: Sequence[object], labels: Sequence[str], at: int) -> N
                 hint="Deserializers are listed in the order in which they are applied to what came from the broker, so "
                 "the stage that fetches payloads comes first, after any that declare unwraps_placeholders",
             )
+
+
+def _check_once(stages: Sequence[object], labels: Sequence[str]) -> None:
+    """Refuse a second stage that moves fields: there is one header, and its entries would replace the first one's."""
+    first: str | None = None
+    for stage, label in zip(stages, labels, strict=False):
+        if is_stage(stage) and stage.moves_payloads and stage.takes is stage.gives is Data.OBJECT:
+            if first is not None:
+                raise ConfigError(
+                    f"{label} and {first} both move fields, and a record lists the moved fields of one stage",
+                    hint="Name the stage once, with the paths of all fields",
+                )
+            first = label
 
 
 def _check_fields(stage: MovesFields, stages: Sequence[object], labels: Sequence[str], at: int) -> None:

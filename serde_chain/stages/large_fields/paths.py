@@ -126,12 +126,21 @@ class Pattern:
         ]
 
     def problem(self, root: FieldType) -> tuple[str, str | None] | None:
-        """Why it names no field that can be moved, and the nearest one that can; None if it does."""
+        """Why it names no field that can be moved, and the nearest one that can; None if it does.
+
+        Example:
+            >>> stamps = FieldType(items=lambda: FieldType(holds_bytes=True))
+            >>> Pattern("stamps").problem(FieldType(fields=lambda: {"stamps": stamps}))
+            ('stamps is an array, neither bytes nor string', 'stamps[]')
+        """
         found = self.types(root)
         if any(kind.holds_bytes or kind.holds_text for _, kind in found):
             return None
         if found:
-            return f"{self.text} is neither bytes nor string", None
+            path, kind = found[0]
+            what = "an array, " if kind.items is not None else "a record, " if kind.fields() else ""
+            below = next((template((*path, *inner)) for inner, _ in leaves(kind)), None)
+            return f"{self.text} is {what}neither bytes nor string", below
         known = [template(path) for path, _ in leaves(root)]
         return f"{self.text} is not in the schema", nearest(self.text, known, cutoff=0.3)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Self, cast
 
 from payload_stores.base import PayloadStore, SupportsRetryCount
-from payload_stores.errors import PayloadTooLargeError
+from payload_stores.errors import ContextualError, PayloadTooLargeError
 from payload_stores.options import Option
 from serde_chain.base import (
     Buffer,
@@ -208,7 +208,12 @@ class LargeFieldsDeserializer(Deserializer[Any]):
         if not url or len(url) > _MAX_REFERENCE_BYTES:
             raise DecodeError(f"the field {join(path)[:200]} holds no reference, although the header {HEADER} names it")
         reference = Reference(url, entry.size, entry.digest)
-        return FieldReference(path, reference, isinstance(content, str)) if self._mover.check(reference, ctx) else None
+        try:
+            is_followed = self._mover.check(reference, ctx)
+        except ContextualError as error:
+            error.message = f"the field {join(path)[:200]}: {error.message}"
+            raise
+        return FieldReference(path, reference, isinstance(content, str)) if is_followed else None
 
     def check_total(self, fields: Sequence[FieldReference]) -> None:
         """Refuse a record whose payloads together are larger than one may be.

@@ -11,6 +11,7 @@ from serde_chain.base import Data, DescribesFields, FieldType, RecordLimits, Ser
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain, close_all
 from serde_chain.errors import ConfigError, EncodeError
+from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context, RecordContext, key_of, remove_headers, require_headers, set_header, topic_of
 from serde_chain.reference import Reference
 from serde_chain.stages.large_fields.options import (
@@ -91,12 +92,14 @@ class LargeFieldsSerializer(Serializer[Any]):
         kind = after.field_type() if isinstance(after, DescribesFields) else None
         if kind is None:
             return self
-        for pattern in self._patterns:
-            if (problem := pattern.problem(kind)) is not None:
-                what, near = problem
-                raise ConfigError(
-                    f"{PATHS.name}: {what}", hint=f"Did you mean {near}?" if near else None, key=PATHS.name
-                )
+        problems = [problem for pattern in self._patterns if (problem := pattern.problem(kind)) is not None]
+        if problems:
+            near = [name for _, name in problems if name]
+            raise ConfigError(
+                f"{PATHS.name}: {'; '.join(what for what, _ in problems)}",
+                hint=f"Did you mean {', '.join(near)}?" if near else None,
+                key=PATHS.name,
+            )
         # Names of a schema are matched once, not for each record.
         exact = {one.text: one for pattern in self._patterns for one in pattern.exact(kind)}
         return self._with(_type=kind, _patterns=tuple(exact.values()))
@@ -142,7 +145,18 @@ class LargeFieldsSerializer(Serializer[Any]):
 
     def _large(self, data: Any) -> dict[Path, Any]:
         """The fields to move, and files of any size."""
-        return {path: content for path, content in find(data, self._patterns).items() if self._is_large(content)}
+        return {
+            path: content
+            for path, content in find(data, self._patterns).items()
+            if self._is_large(content) and self._fits(path, content)
+        }
+
+    def _fits(self, path: Path, content: Any) -> bool:
+        """Whether text is in a field of text, and bytes in one of bytes; others are left to the serializer's error."""
+        kind = None if self._type is None else type_at(self._type, path)[1]
+        if kind is None or not isinstance(content, (str, *_BUFFERS)):
+            return True
+        return kind.holds_text if isinstance(content, str) else kind.holds_bytes
 
     def _is_large(self, content: Any) -> bool:
         if isinstance(content, str):
@@ -179,6 +193,11 @@ class LargeFieldsSerializer(Serializer[Any]):
                 raise EncodeError(f"the field {join(path)} is not text that UTF-8 can encode") from None
         if isinstance(content, _BUFFERS):
             return content
+        if isinstance(content, PayloadHandle):
+            raise EncodeError(
+                f"the field {join(path)} has a PayloadHandle, which is for reading",
+                hint="Replace it by its content, handle.read(); in a field of bytes, handle.open() is streamed",
+            )
         kind = None if self._type is None else type_at(self._type, path)[1]
         if kind is None or not kind.holds_bytes:
             raise EncodeError(

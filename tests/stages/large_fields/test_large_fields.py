@@ -253,7 +253,7 @@ def test_protobuf(config: dict[str, Any], values: str) -> None:
         "protobuf.values": values,
         "large.fields.paths": "cutout, tags[], parent.name, history[].flux",
     }
-    with pytest.raises(ConfigError, match=r"history\[\]\.flux is neither bytes nor string"):
+    with pytest.raises(ConfigError, match=r"history\[\]\.flux is an array, neither bytes nor string"):
         written(config, {})
     config["large.fields.paths"] = "cutout, tags[], parent.name"
     fields: dict[str, Any] = {"id": 1, "cutout": LARGE, "tags": ["a", "b" * 9000], "parent": {"name": "c" * 9000}}
@@ -294,6 +294,14 @@ def test_files_are_streamed(config: dict[str, Any], tmp_path: Path) -> None:
         written(config, {**SMALL, "text": large})
     with pytest.raises(EncodeError, match="serializers requires the whole payload"):
         written({**config, "large.fields.serializers": "zstd"}, {**SMALL, "cutoutScience": {"stampData": large}})
+
+
+def test_values_of_another_type_are_left_to_the_serializers_error(config: dict[str, Any], store: FaultyStore) -> None:
+    with pytest.raises(EncodeError, match=r"stampData is .*'xxx"):
+        written(config, {**SMALL, "cutoutScience": {"stampData": "x" * 10_000}})
+    with pytest.raises(EncodeError, match="text is b'xxx"):
+        written(config, {**SMALL, "text": b"x" * 10_000})
+    assert store.calls == []
 
 
 def test_self_describing_chains(config: dict[str, Any]) -> None:
@@ -377,6 +385,13 @@ def test_other_stages_for_payloads_are_refused(config: dict[str, Any], stages: s
         ),
         ({"large.fields.paths": "id"}, "id is neither bytes nor string"),
         ({"large.fields.paths": "sources.stamp"}, r"Did you mean sources\[\]\.stamp"),
+        ({"large.fields.paths": "sources"}, r"sources is an array, .*Did you mean sources\[\]\.stamp"),
+        ({"large.fields.paths": "cutoutScience"}, r"a record, .*Did you mean cutoutScience\.stampData"),
+        ({"large.fields.paths": "id, text, txt"}, r"id is neither .*; txt is not .*Did you mean text\?"),
+        (
+            {"value.serializers": "large-fields, large-fields, avro"},
+            r"large-fields \(2 of 3\) and large-fields \(1 of 3\) both move fields",
+        ),
         ({"large.fields.paths": "a..b"}, "malformed"),
         ({"large.fields.paths": "a[0]"}, "malformed"),
         ({"large.fields.paths": ""}, "names of fields"),
@@ -465,6 +480,20 @@ def test_lazy_reads_ask_for_nothing(config: dict[str, Any], store: FaultyStore) 
             assert file.read(4) == LARGE[::-1][256:260]
 
 
+def test_lazy_values_are_written_again_with_their_payloads(config: dict[str, Any]) -> None:
+    data, headers = written(config, VALUE)
+    with DeserializerChain.from_config({**config, "large.fields.fetch": "lazy"}) as chain:
+        value = chain(data, record(headers))
+        with pytest.raises(EncodeError, match=r"cutoutScience\.stampData has a PayloadHandle.*handle\.read\(\)"):
+            written(config, value)
+        value["text"] = value["text"].read().decode()
+        value["sources"][1]["stamp"] = value["sources"][1]["stamp"].read()
+        with value["cutoutScience"]["stampData"].open() as file:
+            value["cutoutScience"]["stampData"] = file
+            copied, headers = written(config, value)
+    assert read(config, copied, headers)[0] == VALUE
+
+
 def test_columns_of_a_batch_fetch_only_their_fields(config: dict[str, Any], store: FaultyStore) -> None:
     data, headers = written(config, VALUE)
     store.calls.clear()
@@ -546,7 +575,7 @@ def test_references_of_other_stores_are_refused_before_the_first_request(
     at = data.index(b"memory:")
     foreign = data[:at] + b"nemory:" + data[at + 7 :]
     store.calls.clear()
-    with pytest.raises(UntrustedReferenceError):
+    with pytest.raises(UntrustedReferenceError, match=r"^the field [\w.\[\]]+: the reference is not followed"):
         read(config, foreign, headers)
     assert store.calls == []
 
