@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from payload_stores.errors import PayloadStoreError
@@ -200,14 +200,14 @@ class _Texts:
 
     def __init__(self, column: Any) -> None:
         self._column = column
-        self._values: dict[int, Any] = {}
+        self._parsed: tuple[int, Any] | None = None  # of one row: parsed values are many times as large as their text
         self._contents: dict[int, dict[Path, Any]] = {}
 
     def content(self, row: int, path: Path) -> Any:
         """The content of a cell; ``MISSING`` if there is none."""
-        if row not in self._values:
-            self._values[row] = json.loads(self._column[row].as_py())
-        return look_up(self._values[row], path)
+        if self._parsed is None or self._parsed[0] != row:
+            self._parsed = row, json.loads(self._column[row].as_py())
+        return look_up(self._parsed[1], path)
 
     def put(self, row: int, path: Path, content: Any) -> None:
         """Replace the content of a cell."""
@@ -259,6 +259,8 @@ class _Cells:
         for step in path:
             array = self._arrays[place]
             if isinstance(step, int):
+                place = self._branch(place, at, types.is_list, types.is_large_list)
+                array = self._arrays[place]
                 if not (types.is_list(array.type) or types.is_large_list(array.type)) or not array[at].is_valid:
                     return None
                 offsets = array.offsets
@@ -278,7 +280,20 @@ class _Cells:
             if array.type.get_field_index(step) < 0:
                 return None
             place = self._child(place, step)
-        return place, at
+        return self._branch(
+            place, at, types.is_binary, types.is_large_binary, types.is_string, types.is_large_string
+        ), at
+
+    def _branch(self, place: Path, at: int, *tests: Callable[[Any], bool]) -> Path:
+        """The branch of a union with a value in a row, if it has one of some types; without it the union."""
+        kind = self._arrays[place].type
+        if self._arrow.types.is_struct(kind) and _is_union(kind):
+            for field in kind:
+                if any(test(field.type) for test in tests):
+                    below = self._child(place, field.name)
+                    if self._arrays[below][at].is_valid:
+                        return below
+        return place
 
     def _member(self, place: Path, at: int, name: str) -> str | None:
         """The branch of a union that a row has, if it has a field of a name."""

@@ -26,10 +26,10 @@ from serde_chain.stages.large_fields.options import (
     options_of,
     refuse_keys,
 )
-from serde_chain.stages.large_fields.paths import Pattern, find, type_at, with_contents
+from serde_chain.stages.large_fields.paths import Pattern, find, snapshot, type_at, with_contents
 from serde_chain.together import Slots, together
 from serde_chain.transfer import finish, then
-from serde_chain.wire.large_fields import HEADER, FieldEntry, Path, encode, join
+from serde_chain.wire.large_fields import HEADER, MAX_HEADER_BYTES, FieldEntry, Path, encode, join, longest
 
 __all__ = ["LargeFieldsSerializer"]
 
@@ -133,6 +133,14 @@ class LargeFieldsSerializer(Serializer[Any]):
             return data
         topic_of(ctx, STAGE)
         require_headers(ctx)  # before the upload, which would be orphaned
+        if longest(found) > MAX_HEADER_BYTES:
+            raise EncodeError(
+                f"the value has {len(found)} large fields, and no reader accepts the header that names them: it would "
+                f"have more than {MAX_HEADER_BYTES} bytes",
+                hint=f"Raise {MIN_BYTES.name}, or name fewer fields",
+            )
+        # The record is serialized after the upload. Until then, the caller may use the object again.
+        data = snapshot(data)
         if self._limits is not None and (question := self._limits.ask(ctx)) is not None:
             question.size = sum(_size(content) for content in found.values())
             return then(question, lambda _: self._upload(data, found, ctx))
@@ -140,7 +148,16 @@ class LargeFieldsSerializer(Serializer[Any]):
 
     def _large(self, data: Any) -> dict[Path, Any]:
         """The fields to move, and files of any size."""
-        return {path: content for path, content in find(data, self._patterns).items() if self._is_large(content)}
+        return {
+            path: content
+            for path, content in find(data, self._patterns).items()
+            if self._is_large(content) and self._has_place(path)
+        }
+
+    def _has_place(self, path: Path) -> bool:
+        """Whether a reference fits into a field that a glob names, and readers find it: not in maps, not in fixed."""
+        kind = None if self._type is None else type_at(self._type, path)[1]
+        return self._type is None or (kind is not None and (kind.holds_bytes or kind.holds_text))
 
     def _is_large(self, content: Any) -> bool:
         if isinstance(content, str):
@@ -176,7 +193,7 @@ class LargeFieldsSerializer(Serializer[Any]):
             except UnicodeEncodeError:
                 raise EncodeError(f"the field {join(path)} is not text that UTF-8 can encode") from None
         if isinstance(content, _BUFFERS):
-            return content
+            return content if memoryview(content).readonly else bytes(content)
         kind = None if self._type is None else type_at(self._type, path)[1]
         if kind is None or not kind.holds_bytes:
             raise EncodeError(
