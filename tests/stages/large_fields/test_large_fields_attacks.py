@@ -18,6 +18,7 @@ from serde_chain import (
     SerializationError,
     SerializerChain,
 )
+from serde_chain.arrow import Batch
 from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.large_fields.batch import _Texts
 from serde_chain.transfer import Transfer
@@ -252,3 +253,13 @@ def test_errors_have_no_payload(config: dict[str, Any]) -> None:
             read(config, changed, headers)
         shown = repr((caught.value, vars(caught.value), caught.value.__cause__))
         assert "s3cr3t" not in shown
+
+
+def test_parts_are_cut_by_contents_too(config: dict[str, Any]) -> None:
+    """A payload of 2 KB may have 8 MB after its stages."""
+    config = avro({**config, "large.fields.serializers": "zstd"}, "data", ("data", "bytes"))
+    data, headers = written(config, {"data": bytes(100_000)})
+    with DeserializerChain.from_config(config) as chain:
+        parts = list(chain.read_parts(Batch([data] * 5, [headers] * 5, topic="alerts"), 250_000))
+    assert [len(part) for part in parts] == [2, 2, 1]
+    assert [row for part in parts for row in part.column.to_pylist()] == [{"data": bytes(100_000)}] * 5
