@@ -106,7 +106,7 @@ def longest(paths: Iterable[Path]) -> int:
 
     Example:
         >>> longest([("stamp",)])
-        134
+        127
     """
     return len(encode(FieldEntry(path, _MAX_SIZE - 1, f"sha256:{64 * '0'}") for path in paths))
 

@@ -26,6 +26,7 @@ MISSING: Final = object()
 _STEP: Final = re.compile(r"([^.\[\]]+)((?:\[\])*)(\.|\Z)")
 _UNNAMEABLE: Final = re.compile(r"[.\[\]\ud800-\udfff]")
 _LONGEST_NAME: Final = 1000
+_IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 _MOST_LEVELS: Final = 64
 _REMEMBERED: Final = 4096
 
@@ -217,18 +218,16 @@ def snapshot(value: Any) -> Any:  # noqa: PLR0911  one for each form of a value
         >>> kept
         {'id': 7, 'fluxes': [1.0]}
     """
-    if isinstance(value, (str, bytes, int, float, memoryview)) or value is None:
-        return value
     if isinstance(value, bytearray):
         return bytes(value)
     if isinstance(value, Mapping):
-        return {name: snapshot(content) for name, content in value.items()}
+        return {name: content if type(content) in _IMMUTABLE else snapshot(content) for name, content in value.items()}
     if type(value) is tuple:  # possibly with the name of a union's branch
         return tuple(map(snapshot, value))
     if _is_message(value):
         return _copied(value)
     if _is_list(value):
-        return [snapshot(item) for item in value]
+        return [item if type(item) in _IMMUTABLE else snapshot(item) for item in value]
     if _is_dataclass(value):
         return _replaced(value, {name: snapshot(content) for name, content in (_fields(value) or {}).items()})
     return value
