@@ -150,11 +150,16 @@ class _Together(Transfer[list[Any]]):
         transfers, undo = list(self._transfers.values()), self._undo
 
         def drop(at: int, result: Any) -> None:
-            if undo is None:
-                return
+            nonlocal undo
             for reference in transfers[at].made(result):
+                if undo is None:
+                    return
                 try:
                     undo(reference)
+                except PayloadStoreUnavailableError as error:
+                    undo = None  # one wait for a store that is down, not one for each payload
+                    release(error)
+                    _log.warning("payloads of fields whose record was not sent could not be deleted: %s", error)
                 except Exception as error:  # noqa: BLE001  the first error is raised; a sweep finds the rest
                     release(error)
                     _log.warning("the payload of a field whose record was not sent could not be deleted: %s", error)

@@ -157,3 +157,21 @@ def test_an_interrupted_wait_deletes_what_ends_later(monkeypatch: pytest.MonkeyP
     may_end.set()
     assert all_deleted.wait(SECONDS)
     assert sorted(deleted) == ["a", "b"]
+
+
+def test_a_store_that_went_away_is_waited_for_once() -> None:
+    asked: list[str] = []
+    done = threading.Barrier(4)
+
+    def undo(reference: str) -> None:
+        asked.append(reference)
+        raise PayloadStoreUnavailableError("down")
+
+    def fail() -> None:
+        done.wait(SECONDS)
+        raise PayloadStoreUnavailableError("down")
+
+    made = [Upload(name, lambda: done.wait(SECONDS)) for name in "abc"]
+    with pytest.raises(PayloadStoreUnavailableError, match="down"):
+        run([*made, Upload("d", fail)], undo=undo)
+    assert len(asked) == 1

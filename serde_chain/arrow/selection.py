@@ -36,8 +36,11 @@ class Columns:
             tree = self._tree
             *above, last = name.split(".")
             for step in above:
+                if tree.get(step) == {}:
+                    break  # named as a whole, which includes this one
                 tree = tree.setdefault(step, {})
-            tree[last] = {}
+            else:
+                tree[last] = {}
 
     def has(self, path: Iterable[str | int]) -> bool:
         """Whether a field is in one of the columns; positions in lists do not count."""

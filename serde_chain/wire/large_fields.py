@@ -16,10 +16,22 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-__all__ = ["HEADER", "MAX_HEADER_BYTES", "FieldEntry", "Path", "decode", "encode", "join", "split"]
+__all__ = [
+    "HEADER",
+    "MAX_HEADER_BYTES",
+    "MAX_STEPS",
+    "FieldEntry",
+    "Path",
+    "decode",
+    "encode",
+    "join",
+    "longest",
+    "split",
+]
 
 HEADER: Final = "large-fields"
 MAX_HEADER_BYTES: Final = 1 << 20
+MAX_STEPS: Final = 100
 
 Path: TypeAlias = tuple[str | int, ...]
 """Names of fields, and positions in arrays."""
@@ -59,7 +71,7 @@ def split(text: str) -> Path:
     """Parse the text of a path.
 
     Raises:
-        ValueError: It is malformed.
+        ValueError: It is malformed, or has more than 100 names and positions.
 
     Example:
         >>> split("diaSources[3].stamp")
@@ -67,12 +79,14 @@ def split(text: str) -> Path:
     """
     path: list[str | int] = []
     at = 0
-    while match := _STEP.match(text, at):
+    while len(path) <= MAX_STEPS and (match := _STEP.match(text, at)):
         path.append(match[1])
         path += map(int, match[2][1:-1].split("][")) if match[2] else ()
-        if not match[3]:
+        if not match[3] and len(path) <= MAX_STEPS:
             return tuple(path)
         at = match.end()
+    if len(path) > MAX_STEPS:
+        raise ValueError(f"the path {text[:_SHOWN]!r} has more than {MAX_STEPS} names and positions")
     raise ValueError(f"the path {text[:_SHOWN]!r} is malformed")
 
 
@@ -85,6 +99,16 @@ def encode(entries: Iterable[FieldEntry]) -> bytes:
     """
     listed = [{"path": join(path), "size": size, "digest": digest} for path, size, digest in entries]
     return json.dumps(listed, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def longest(paths: Iterable[Path]) -> int:
+    """Most bytes of the header for fields, before their payloads are stored.
+
+    Example:
+        >>> longest([("stamp",)])
+        127
+    """
+    return len(encode(FieldEntry(path, _MAX_SIZE - 1, f"sha256:{64 * '0'}") for path in paths))
 
 
 def decode(header: bytes) -> list[FieldEntry]:

@@ -66,3 +66,13 @@ def test_values_without_fields_are_refused() -> None:
 def test_names_are_a_list(names: Any) -> None:
     with pytest.raises(ConfigError, match="Give a list of names"):
         Columns(names)
+
+
+@pytest.mark.parametrize("names", [["s", "s.d.e"], ["s.d.e", "s"], ["s.d", "s"]])
+def test_a_column_named_as_a_whole_keeps_all_its_fields(names: list[str]) -> None:
+    import pyarrow as pa
+
+    row = {"s": {"d": {"e": 1, "f": 2}, "g": 3}}
+    columns = Columns(names)
+    assert columns.of(pa.array([row])).to_pylist() == [row]
+    assert columns.has(("s", "g"))

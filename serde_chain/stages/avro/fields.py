@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any, Final
 
-from serde_chain.base import NO_FIELDS, FieldType
+from serde_chain.base import FieldType
 from serde_chain.stages.avro.resolution import bare
 
 __all__ = ["field_type"]
@@ -31,51 +32,66 @@ def field_type(schema: Any, named: Mapping[str, Any]) -> FieldType:
 
 
 class _Types:
+    """Types by the branches that they stand for, each made once: paths of the wire cost a look-up a step.
+
+    Args:
+        named: Definitions of named types.
+    """
+
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
-        self._known: dict[str, FieldType] = {}
+        self._known: dict[frozenset[Hashable], FieldType] = {}
 
-    def of(self, schema: Any) -> FieldType:
+    def of(self, *schemas: Any) -> FieldType:
+        """The type of a union of schemas."""
+        # Equal branches count once. Otherwise records of recursive unions double with each level.
+        branches = {_identity(branch): branch for schema in schemas for branch in self._branches(schema)}
+        key = frozenset(branches)
+        if key not in self._known:
+            self._known[key] = self._made(list(branches.values()))
+        return self._known[key]
+
+    def _branches(self, schema: Any) -> Iterator[Any]:
         schema = bare(schema, self._named)
         if isinstance(schema, list):
-            kinds = [self.of(branch) for branch in schema if bare(branch, self._named) != "null"]
-            return kinds[0] if len(kinds) == 1 else _union(kinds)
-        if isinstance(schema, str):
-            return FieldType(holds_bytes=schema == "bytes", holds_text=schema == "string")
-        kind = schema["type"]
-        if kind in {"record", "error"}:
-            return self._record(schema)
-        if kind == "array":
-            return FieldType(items=lambda: self.of(schema["items"]))
-        if schema.get("logicalType") in _CONVERTED:
-            return NO_FIELDS
-        return FieldType(holds_bytes=kind == "bytes", holds_text=kind == "string")
+            for branch in schema:
+                yield from self._branches(branch)
+        elif schema != "null":
+            yield schema
 
-    def _record(self, schema: Any) -> FieldType:
-        name = schema["name"]
-        if name not in self._known:
-            self._known[name] = FieldType(
-                fields=lambda: {field["name"]: self.of(field["type"]) for field in schema["fields"]},
-                renamed=lambda: {
-                    alias: field["name"] for field in schema["fields"] for alias in field.get("aliases", ())
-                },
-            )
-        return self._known[name]
+    def _made(self, branches: Sequence[Any]) -> FieldType:
+        records = [branch for branch in branches if _kind(branch) in {"record", "error"}]
+        items = [branch["items"] for branch in branches if _kind(branch) == "array"]
+        leaves = {_kind(branch) for branch in branches if not _is_converted(branch)}
+        return FieldType(
+            "bytes" in leaves,
+            "string" in leaves,
+            cache(lambda: self._fields(records)),
+            (lambda: self.of(*items)) if items else None,
+            cache(lambda: _renamed(records)),
+        )
+
+    def _fields(self, records: Sequence[Any]) -> Mapping[str, FieldType]:
+        types: dict[str, list[Any]] = {}
+        for record in records:
+            for field in record["fields"]:
+                types.setdefault(field["name"], []).append(field["type"])
+        return {name: self.of(*schemas) for name, schemas in types.items()}
 
 
-def _union(kinds: list[FieldType]) -> FieldType:
-    def merged() -> Mapping[str, FieldType]:
-        fields: dict[str, list[FieldType]] = {}
-        for kind in kinds:
-            for name, child in kind.fields().items():
-                fields.setdefault(name, []).append(child)
-        return {name: children[0] if len(children) == 1 else _union(children) for name, children in fields.items()}
+def _identity(branch: Any) -> Hashable:
+    return str(branch.get("name", id(branch))) if isinstance(branch, dict) else str(branch)
 
-    arrays = [kind.items for kind in kinds if kind.items is not None]
-    return FieldType(
-        any(kind.holds_bytes for kind in kinds),
-        any(kind.holds_text for kind in kinds),
-        merged,
-        (lambda: _union([items() for items in arrays])) if arrays else None,
-        lambda: {alias: name for kind in kinds for alias, name in kind.renamed().items()},
-    )
+
+def _kind(branch: Any) -> Any:
+    return branch["type"] if isinstance(branch, dict) else branch
+
+
+def _is_converted(branch: Any) -> bool:
+    return isinstance(branch, dict) and branch.get("logicalType") in _CONVERTED
+
+
+def _renamed(records: Sequence[Any]) -> Mapping[str, str]:
+    return {
+        alias: field["name"] for record in records for field in record["fields"] for alias in field.get("aliases", ())
+    }

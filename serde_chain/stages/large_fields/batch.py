@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 
 from payload_stores.errors import PayloadStoreError
@@ -84,6 +84,20 @@ class _Marked(NamedTuple):
     size: int
 
 
+class _Read(NamedTuple):
+    """A record with its payloads.
+
+    Attributes:
+        row: Its row.
+        contents: The contents of its fields.
+        error: Why there are none.
+    """
+
+    row: int
+    contents: dict[Path, Any]
+    error: SerializationError | PayloadStoreError | None
+
+
 class LargeFieldsBatch(BatchForm):
     """Fetches the fields of a batch, each distinct payload once.
 
@@ -113,7 +127,7 @@ class LargeFieldsBatch(BatchForm):
 
         Args:
             batch: The records, with a typed column.
-            most_bytes: Approximate bytes of payloads per part, as stored; None for one part.
+            most_bytes: Approximate bytes of payloads per part; None for one part.
         """
         marked = list(self._marked(batch))
         downloads = Downloads(
@@ -122,13 +136,19 @@ class LargeFieldsBatch(BatchForm):
             max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
             timeout_ms=self._stage.timeout_ms,
         )
-        start, held, records = 0, 0, list[_Marked]()
+        start, held, records = 0, 0, list[_Read]()
         for record in marked:
             if most_bytes is not None and records and held + record.size > most_bytes:
                 yield self._part(batch, start, record.row, records, downloads)
                 start, held, records = record.row, 0, []
-            held += record.size
-            records.append(record)
+            read = self._read(batch, record, downloads)
+            # Stages for payloads may enlarge them many times.
+            size = max(record.size, sum(map(len, read.contents.values())))
+            if most_bytes is not None and records and held + size > most_bytes:
+                yield self._part(batch, start, record.row, records, downloads)
+                start, held, records = record.row, 0, []
+            held += size
+            records.append(read)
         yield self._part(batch, start, len(batch), records, downloads)
 
     def _marked(self, batch: Batch) -> Iterator[_Marked]:
@@ -157,27 +177,33 @@ class LargeFieldsBatch(BatchForm):
             remove_headers(ctx, (HEADER,))
             yield _Marked(row, fields, sum(field.reference.size or 0 for field in fields))
 
-    def _part(self, batch: Batch, start: int, stop: int, records: Sequence[_Marked], downloads: Downloads) -> Batch:
+    def _read(self, batch: Batch, record: _Marked, downloads: Downloads) -> _Read:
+        """A record with its contents, or their error."""
+        payloads: list[Any] = []
+        error: SerializationError | PayloadStoreError | None = None
+        for _ in record.fields:  # all of them, since they are taken in order
+            try:
+                payloads.append(downloads.take())
+            except (SerializationError, PayloadStoreError) as failure:
+                error = error or failure
+        if error is None:
+            try:
+                return _Read(record.row, self._stage.contents(record.fields, payloads, batch.context(record.row)), None)
+            except (SerializationError, PayloadStoreError) as failure:
+                error = failure
+        return _Read(record.row, {}, error)
+
+    def _part(self, batch: Batch, start: int, stop: int, records: Sequence[_Read], downloads: Downloads) -> Batch:
         """Some of the records, with payloads in place of references."""
         part = batch.part(start, stop)
         cells = _cells_of(part)
         failed: dict[int, Any] = {}
         for record in records:
             row = record.row - start
-            payloads: list[Any] = []
-            error: SerializationError | PayloadStoreError | None = None
-            for _ in record.fields:  # all of them, since they are taken in order
-                try:
-                    payloads.append(downloads.take())
-                except (SerializationError, PayloadStoreError) as failure:
-                    error = error or failure
-            try:
-                if error is not None:
-                    raise error
-                for path, content in self._stage.contents(record.fields, payloads, part.context(row)).items():
-                    cells.put(row, path, content)
-            except (SerializationError, PayloadStoreError) as failure:
-                fail(part, row, failure)
+            for path, content in record.contents.items():
+                cells.put(row, path, content)
+            if record.error is not None:
+                fail(part, row, record.error)
             if row in part.errors:
                 failed[row] = None
         column = cells.column()
@@ -200,14 +226,14 @@ class _Texts:
 
     def __init__(self, column: Any) -> None:
         self._column = column
-        self._values: dict[int, Any] = {}
+        self._parsed: tuple[int, Any] | None = None  # of one row: parsed values are many times as large as their text
         self._contents: dict[int, dict[Path, Any]] = {}
 
     def content(self, row: int, path: Path) -> Any:
         """The content of a cell; ``MISSING`` if there is none."""
-        if row not in self._values:
-            self._values[row] = json.loads(self._column[row].as_py())
-        return look_up(self._values[row], path)
+        if self._parsed is None or self._parsed[0] != row:
+            self._parsed = row, json.loads(self._column[row].as_py())
+        return look_up(self._parsed[1], path)
 
     def put(self, row: int, path: Path, content: Any) -> None:
         """Replace the content of a cell."""
@@ -259,6 +285,8 @@ class _Cells:
         for step in path:
             array = self._arrays[place]
             if isinstance(step, int):
+                place = self._branch(place, at, types.is_list, types.is_large_list)
+                array = self._arrays[place]
                 if not (types.is_list(array.type) or types.is_large_list(array.type)) or not array[at].is_valid:
                     return None
                 offsets = array.offsets
@@ -278,7 +306,20 @@ class _Cells:
             if array.type.get_field_index(step) < 0:
                 return None
             place = self._child(place, step)
-        return place, at
+        return self._branch(
+            place, at, types.is_binary, types.is_large_binary, types.is_string, types.is_large_string
+        ), at
+
+    def _branch(self, place: Path, at: int, *tests: Callable[[Any], bool]) -> Path:
+        """The branch of a union with a value in a row, if it has one of some types; without it the union."""
+        kind = self._arrays[place].type
+        if self._arrow.types.is_struct(kind) and _is_union(kind):
+            for field in kind:
+                if any(test(field.type) for test in tests):
+                    below = self._child(place, field.name)
+                    if self._arrays[below][at].is_valid:
+                        return below
+        return place
 
     def _member(self, place: Path, at: int, name: str) -> str | None:
         """The branch of a union that a row has, if it has a field of a name."""

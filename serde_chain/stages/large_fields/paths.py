@@ -5,6 +5,7 @@ Values are dictionaries, Protobuf messages and dataclasses, with lists between t
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import re
 import sys
@@ -16,14 +17,16 @@ from typing import Any, Final, NamedTuple
 from payload_stores.options import nearest
 from serde_chain.base import FieldType
 from serde_chain.schemas.parts import MOST_FIELDS
-from serde_chain.wire.large_fields import Path
+from serde_chain.wire.large_fields import MAX_STEPS, Path
 
-__all__ = ["MISSING", "Pattern", "child_type", "find", "leaves", "look_up", "type_at", "with_contents"]
+__all__ = ["MISSING", "Pattern", "child_type", "find", "leaves", "look_up", "snapshot", "type_at", "with_contents"]
 
 MISSING: Final = object()
 
 _STEP: Final = re.compile(r"([^.\[\]]+)((?:\[\])*)(\.|\Z)")
-_UNNAMEABLE: Final = re.compile(r"[.\[\]]")
+_UNNAMEABLE: Final = re.compile(r"[.\[\]\ud800-\udfff]")
+_LONGEST_NAME: Final = 1000
+_IMMUTABLE: Final = frozenset({str, bytes, int, float, bool, type(None)})
 _MOST_LEVELS: Final = 64
 _REMEMBERED: Final = 4096
 
@@ -70,6 +73,8 @@ class Pattern:
                 break
         else:
             raise ValueError(f"the path {text!r} is malformed: write names between dots, and [] after arrays")
+        if sum(1 + step.arrays for step in steps) > MAX_STEPS:
+            raise ValueError(f"the path {text[:100]!r} has more than {MAX_STEPS} names and positions")
         self.steps = tuple(steps)
         first = steps[0]
         self.name = first.name if len(steps) == 1 and not first.is_glob and not first.arrays else None
@@ -145,8 +150,12 @@ class Pattern:
         return f"{self.text} is not in the schema", nearest(self.text, known, cutoff=0.3)
 
 
-@lru_cache(_REMEMBERED)
 def _matches(name: str, pattern: str) -> bool:
+    return 0 < len(name) <= _LONGEST_NAME and _fits(name, pattern)
+
+
+@lru_cache(_REMEMBERED)
+def _fits(name: str, pattern: str) -> bool:
     # Names that a path cannot contain stay in the record.
     return fnmatchcase(name, pattern) and not _UNNAMEABLE.search(name)
 
@@ -226,11 +235,35 @@ def look_up(value: Any, path: Path) -> Any:
                 return MISSING
             node = node[step]
         else:
-            fields = _fields(_inner(node))
-            if fields is None or step not in fields:
+            node = _field(_inner(node), step)
+            if node is MISSING:
                 return MISSING
-            node = fields[step]
     return node
+
+
+def snapshot(value: Any) -> Any:  # noqa: PLR0911  one for each form of a value
+    """A value that its caller's later changes do not reach; files and views are shared.
+
+    Example:
+        >>> value = {"id": 7, "fluxes": [1.0]}
+        >>> kept = snapshot(value)
+        >>> value["fluxes"].append(2.0)
+        >>> kept
+        {'id': 7, 'fluxes': [1.0]}
+    """
+    if isinstance(value, bytearray):
+        return bytes(value)
+    if isinstance(value, Mapping):
+        return {name: content if type(content) in _IMMUTABLE else snapshot(content) for name, content in value.items()}
+    if type(value) is tuple:  # possibly with the name of a union's branch
+        return tuple(map(snapshot, value))
+    if _is_message(value):
+        return _copied(value)
+    if _is_list(value):
+        return [item if type(item) in _IMMUTABLE else snapshot(item) for item in value]
+    if _is_dataclass(value):
+        return _replaced(value, {name: snapshot(content) for name, content in (_fields(value) or {}).items()})
+    return value
 
 
 def with_contents(value: Any, contents: Mapping[Path, Any]) -> Any:
@@ -254,18 +287,31 @@ def with_contents(value: Any, contents: Mapping[Path, Any]) -> Any:
         return value[0], with_contents(value[1], contents)
     if _is_list(value):
         return [with_contents(item, below[at]) if at in below else item for at, item in enumerate(value)]
+    if _is_message(value):
+        return _changed_message(value, contents)
     fields = _fields(value) or {}
     changed = {name: with_contents(fields[name], inner) for name, inner in below.items() if isinstance(name, str)}
     if isinstance(value, Mapping):
         return {**value, **changed}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return dataclasses.replace(value, **changed)
-    return _changed_message(value, contents)
+    return _replaced(value, changed)
+
+
+def _replaced(value: Any, changed: Mapping[str, Any]) -> Any:
+    """A dataclass with other fields. Not ``dataclasses.replace``: a ``__post_init__`` would see references."""
+    made = copy.copy(value)
+    for name, content in changed.items():
+        object.__setattr__(made, name, content)  # frozen ones too
+    return made
+
+
+def _copied(value: Any) -> Any:
+    message = type(value)()
+    message.CopyFrom(value)
+    return message
 
 
 def _changed_message(value: Any, contents: Mapping[Path, Any]) -> Any:
-    message = type(value)()
-    message.CopyFrom(value)
+    message = _copied(value)
     for path, content in contents.items():
         node = message
         for step in path[:-1]:
@@ -297,9 +343,27 @@ def _fields(node: Any) -> Mapping[Any, Any] | None:
     """The fields of a value; None if it has none. Absent fields of a message are left out."""
     if isinstance(node, Mapping):
         return node
-    library: Any = sys.modules.get("google.protobuf.message")
-    if library is not None and isinstance(node, library.Message):
+    if _is_message(node):
         return {field.name: content for field, content in node.ListFields()}
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+    if _is_dataclass(node):
         return {field.name: getattr(node, field.name) for field in dataclasses.fields(node)}
     return None
+
+
+def _field(node: Any, name: str) -> Any:
+    """The content of one field; :data:`MISSING` without it. Other fields of a message are not copied."""
+    if _is_message(node):
+        field = node.DESCRIPTOR.fields_by_name.get(name)
+        if field is None or (field.has_presence and not node.HasField(name)):
+            return MISSING
+        return getattr(node, name)
+    return (_fields(node) or {}).get(name, MISSING)
+
+
+def _is_message(node: Any) -> bool:
+    library: Any = sys.modules.get("google.protobuf.message")
+    return library is not None and isinstance(node, library.Message)
+
+
+def _is_dataclass(node: Any) -> bool:
+    return dataclasses.is_dataclass(node) and not isinstance(node, type)

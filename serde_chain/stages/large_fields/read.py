@@ -332,7 +332,7 @@ class LargeFieldsDeserializer(Deserializer[Any]):
         """The references in a value, followed or not. See :class:`~serde_chain.base.SupportsReferences`."""
         references = []
         for entry in self.entries(ctx) or ():
-            content = look_up(data, entry.path)
+            content = look_up(data, self.own_path(entry.path) or entry.path)
             if isinstance(content, (str, bytes)) and len(content) <= _MAX_REFERENCE_BYTES:
                 url = content if isinstance(content, str) else content.decode(errors="replace")
                 references.append(Reference(url, entry.size, entry.digest))

@@ -27,10 +27,10 @@ from serde_chain.stages.large_fields.options import (
     options_of,
     refuse_keys,
 )
-from serde_chain.stages.large_fields.paths import Pattern, find, type_at, with_contents
+from serde_chain.stages.large_fields.paths import Pattern, find, snapshot, type_at, with_contents
 from serde_chain.together import Slots, together
 from serde_chain.transfer import finish, then
-from serde_chain.wire.large_fields import HEADER, FieldEntry, Path, encode, join
+from serde_chain.wire.large_fields import HEADER, MAX_HEADER_BYTES, FieldEntry, Path, encode, join, longest
 
 __all__ = ["LargeFieldsSerializer"]
 
@@ -138,6 +138,14 @@ class LargeFieldsSerializer(Serializer[Any]):
             return data
         topic_of(ctx, STAGE)
         require_headers(ctx)  # before the upload, which would be orphaned
+        if longest(found) > MAX_HEADER_BYTES:
+            raise EncodeError(
+                f"the value has {len(found)} large fields, and no reader accepts the header that names them: it would "
+                f"have more than {MAX_HEADER_BYTES} bytes",
+                hint=f"Raise {MIN_BYTES.name}, or name fewer fields",
+            )
+        # The record is serialized after the upload. Until then, the caller may use the object again.
+        data = snapshot(data)
         if self._limits is not None and (question := self._limits.ask(ctx)) is not None:
             question.size = sum(_size(content) for content in found.values())
             return then(question, lambda _: self._upload(data, found, ctx))
@@ -152,10 +160,15 @@ class LargeFieldsSerializer(Serializer[Any]):
         }
 
     def _fits(self, path: Path, content: Any) -> bool:
-        """Whether text is in a field of text, and bytes in one of bytes; others are left to the serializer's error."""
-        kind = None if self._type is None else type_at(self._type, path)[1]
-        if kind is None or not isinstance(content, (str, *_BUFFERS)):
+        """Whether a reference fits into a field, and readers find it.
+
+        Not in maps and ``fixed``, which globs may name; text elsewhere than in text is left to the serializer's error.
+        """
+        if self._type is None:
             return True
+        kind = type_at(self._type, path)[1]
+        if kind is None or not isinstance(content, (str, *_BUFFERS)):
+            return kind is not None
         return kind.holds_text if isinstance(content, str) else kind.holds_bytes
 
     def _is_large(self, content: Any) -> bool:
@@ -192,7 +205,7 @@ class LargeFieldsSerializer(Serializer[Any]):
             except UnicodeEncodeError:
                 raise EncodeError(f"the field {join(path)} is not text that UTF-8 can encode") from None
         if isinstance(content, _BUFFERS):
-            return content
+            return content if memoryview(content).readonly else bytes(content)
         if isinstance(content, PayloadHandle):
             raise EncodeError(
                 f"the field {join(path)} has a PayloadHandle, which is for reading",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 from serde_chain.base import NO_FIELDS, FieldType
@@ -26,7 +27,7 @@ def field_type(descriptor: Any) -> FieldType:
 
     def of_message(message: Any) -> FieldType:
         if message.full_name not in known:
-            known[message.full_name] = FieldType(fields=lambda: fields_of(message))
+            known[message.full_name] = FieldType(fields=cache(lambda: fields_of(message)))
         return known[message.full_name]
 
     def fields_of(message: Any) -> Mapping[str, FieldType]:
