@@ -132,8 +132,7 @@ class _Together(Transfer[list[Any]]):
         return together(steps, self._go_on, slots=self._slots, undo=self._undo)
 
     def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        if len(calls) == 1:
-            return [self._slots.run(calls[0])]
+        # In other threads even if there is only one: a signal handler that raises here would lose its slot.
         work = _Work(calls, self._slots)
         done = False
         try:
