@@ -158,7 +158,7 @@ class LargeFieldsBatch(BatchForm):
             return
         cells = _cells_of(batch)
         for row in rows:
-            if row in batch.errors or not batch.column[row].is_valid:
+            if not batch.column[row].is_valid:  # failed, or a tombstone
                 continue
             ctx = batch.context(row)
             fields: list[Any] = []

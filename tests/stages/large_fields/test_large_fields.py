@@ -366,6 +366,19 @@ def test_fields_of_encrypted_records_are_encrypted(config: dict[str, Any]) -> No
         read({**config, "encryption.keys": {"k": bytes(31) + b"1"}}, data, headers)
 
 
+def test_stages_for_payloads_write_no_headers(config: dict[str, Any]) -> None:
+    def stamp(data: bytes, ctx: Any) -> bytes:
+        ctx.headers.append(("stamp", b"1"))
+        return data
+
+    with SerializerChain.from_config({**config, "large.fields.serializers": [stamp]}) as chain:
+        ctx = record()
+        with pytest.raises(EncodeError, match="wrote a header"):
+            chain(VALUE, ctx)
+    assert ctx.headers == [("user", b"1")]
+    assert stored() == 0
+
+
 @pytest.mark.parametrize("stages", ["json", "large-message", "large-fields"])
 def test_other_stages_for_payloads_are_refused(config: dict[str, Any], stages: str) -> None:
     for kind in (SerializerChain, DeserializerChain):
@@ -702,6 +715,21 @@ def test_json_in_batches_is_text(config: dict[str, Any], store: FaultyStore) -> 
         found = chain.to_arrow([*(row[0] for row in rows), None], [*(row[1] for row in rows), None], topic="alerts")
         assert [text and json.loads(text) for text in found.to_pylist()] == [*values, None]
     assert len(store.calls) == 1
+
+
+def test_stages_without_batch_forms(config: dict[str, Any]) -> None:
+    def dump(value: Any, _ctx: Any) -> bytes:
+        return json.dumps(value).encode()
+
+    def load(data: bytes, _ctx: Any) -> Any:
+        return json.loads(data)
+
+    config |= {"value.serializers": ["large-fields", dump], "value.deserializers": [load, "large-fields"]}
+    value = {"id": 1, "text": "x" * 9000}
+    data, headers = written(config, value)
+    assert paths_in(headers) == ["text"]
+    with DeserializerChain.from_config(config) as chain:
+        assert chain.to_arrow([data, None], [headers, None], topic="alerts").to_pylist() == [value, None]
 
 
 def test_protobuf_in_batches(config: dict[str, Any]) -> None:
