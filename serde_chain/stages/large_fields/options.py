@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from collections.abc import Mapping
+from typing import Any, Final
 
 from payload_stores.options import Option, choice, integer, listing
-from payload_stores.plugins import declared
-from serde_chain.base import Data, Stage, is_stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
-from serde_chain.chain import DeserializerChain, SerializerChain, close_all
-from serde_chain.errors import ConfigError
 from serde_chain.stages.large_fields.paths import Pattern
-
-ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
 STAGE: Final = "large-fields"
 
@@ -68,92 +61,3 @@ def settings_of_stores(config: Mapping[str, object]) -> dict[str, object]:
         for key, value in config.items()
         if not (key.startswith(_LARGE_MESSAGE) and key.rpartition(".")[2] in _FORMAT_KEYS)
     }
-
-
-def options_of(own: Iterable[Option[Any]], config: Mapping[str, object], side: Side) -> tuple[Option[Any], ...]:
-    """The options of the stage, of its stores, and of the stages for payloads."""
-    options = list(own)
-    for item in (StageItem.of("large-message"), *_stage_items(config, side)):
-        kind = stage_type(item, side)
-        if isinstance(kind, type) and issubclass(kind, Stage):
-            options += declared(kind.options_for(item.settings(config, is_key=False)), item.label)
-    return tuple(dict.fromkeys(options))
-
-
-def open_mover(config: Mapping[str, object], side: Side) -> Any:
-    """Make the stage that moves the payloads: ``large-message``, which knows ids, routes and stores."""
-    return make_stage(StageItem.of("large-message"), settings_of_stores(config), is_key=False, side=side)
-
-
-def in_flight(config: Mapping[str, object], side: Side) -> int:
-    """Most uploads or downloads of fields at a time, as the key of ``large-message`` says."""
-    name = f"{_LARGE_MESSAGE}{'uploads' if side is SERIALIZE else 'downloads'}.in.flight"
-    kind: Any = stage_type(StageItem.of("large-message"), side)
-    (option,) = (option for option in kind.options if option.name == name)
-    most: int = option.read(config)
-    return most
-
-
-def open_payload_chain(config: Mapping[str, object], kind: type[ChainT]) -> ChainT | None:
-    """The chain for the payloads of fields; None if there is none.
-
-    Raises:
-        ConfigError: A stage is unknown, or is not from bytes to bytes.
-    """
-    items = _stage_items(config, kind.side)
-    if kind is DeserializerChain:
-        items.reverse()
-    stages: list[Callable[..., Any]] = []
-    try:
-        stages += (make_stage(item, config, is_key=False, side=kind.side) for item in items)
-        return kind(stages, labels=[f"{SERIALIZERS.name}: {item.label}" for item in items]) if stages else None
-    except BaseException:
-        close_all(stages)
-        raise
-
-
-def authenticates(chain: SerializerChain | DeserializerChain | None) -> bool:
-    """Whether a chain for payloads has a stage that requires a key."""
-    stages = () if chain is None else chain.stages
-    return any(isinstance(stage, Stage) and stage.authenticates for stage in stages)
-
-
-def refuse_keys(*, is_key: bool) -> None:
-    """Refuse chains of keys.
-
-    Raises:
-        ConfigError: The chain is for keys.
-    """
-    if is_key:
-        raise ConfigError(
-            f"{STAGE} is not for keys: partitioning and compaction compare a key's bytes",
-            hint="Move fields of the value",
-        )
-
-
-def _stage_items(config: Mapping[str, object], side: Side) -> list[StageItem]:
-    """The stages for payloads, which are from bytes to bytes."""
-    items = [StageItem.of(item, SERIALIZERS.name) for item in SERIALIZERS.read(config)]
-    for at, item in enumerate(items):
-        kind = stage_type(item, side)
-        if side is DESERIALIZE and item.options:
-            # One list serves both sides, so an item may have options of the serializer alone.
-            of_writer, of_reader = (_options(stage_type(item, each)) for each in (SERIALIZE, DESERIALIZE))
-            kept = {
-                key: value
-                for key, value in item.options.items()
-                if any(option.matches(key) for option in of_reader)
-                or not any(option.matches(key) for option in of_writer)
-            }
-            items[at] = StageItem(item.target, kept, item.key)
-        if is_stage(kind) and (kind.takes is not Data.BYTES or kind.gives is not Data.BYTES or kind.moves_payloads):
-            raise ConfigError(
-                f"{item.label} is not for the payloads of fields: they are bytes, and stay in the store as bytes",
-                hint="Name stages from bytes to bytes, such as zstd or encrypt",
-                key=SERIALIZERS.name,
-            )
-    return items
-
-
-def _options(kind: object) -> tuple[Option[Any], ...]:
-    return kind.options if is_stage(kind) else ()

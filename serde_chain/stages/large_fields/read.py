@@ -4,41 +4,28 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, NamedTuple, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
 
-from payload_stores.base import PayloadStore, SupportsRetryCount
+from payload_stores.base import PayloadStore
 from payload_stores.errors import ContextualError, PayloadTooLargeError
-from payload_stores.options import Option
 from serde_chain.base import (
     Buffer,
     Data,
     DescribesFields,
     Deserializer,
-    FieldType,
     SupportsDownloads,
     SupportsReferences,
     untouched,
 )
-from serde_chain.catalogue import DESERIALIZE
-from serde_chain.chain import DeserializerChain, close_all
+from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context, RecordContext, get_header, key_of, remove_headers
 from serde_chain.reference import Reference
-from serde_chain.stages.large_fields.options import (
-    FETCH,
-    LAZY,
-    OF_READERS,
-    STAGE,
-    authenticates,
-    in_flight,
-    open_mover,
-    open_payload_chain,
-    options_of,
-    refuse_keys,
-)
+from serde_chain.stages.large_fields.both import LargeFields
+from serde_chain.stages.large_fields.options import FETCH, LAZY, OF_READERS, STAGE
 from serde_chain.stages.large_fields.paths import MISSING, look_up, type_at, with_contents
-from serde_chain.together import Slots, together
+from serde_chain.together import together
 from serde_chain.transfer import finish
 from serde_chain.wire import large_fields as wire
 from serde_chain.wire.large_fields import HEADER, FieldEntry, Path, join
@@ -65,7 +52,7 @@ class FieldReference(NamedTuple):
     is_text: bool
 
 
-class LargeFieldsDeserializer(Deserializer[Any]):
+class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
     """Replaces references in fields by their payloads, or by handles (``large.fields.fetch = lazy``).
 
     Takes and gives objects. Only fields that the header ``large-fields`` names are references. The whole header is
@@ -75,33 +62,19 @@ class LargeFieldsDeserializer(Deserializer[Any]):
     takes = Data.OBJECT
     gives = Data.OBJECT
     options = OF_READERS
-    moves_payloads: ClassVar[bool] = True
     plain: Callable[[Any], Any] | None = None
-    authenticates_fields: bool = False
-    _type: FieldType | None = None
+    restores_records = False
+    _kind = DeserializerChain
+    _slots_key = "large.message.downloads.in.flight"
     _before: object | None = None
-    _chain: DeserializerChain | None = None
-    _mover: SupportsDownloads = cast("SupportsDownloads", None)  # set by configure
-
-    @classmethod
-    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-        """The stage's own keys, and those of the stores and of the stages for payloads."""
-        return options_of(cls.options, config, DESERIALIZE)
+    _chain: DeserializerChain | None
+    _mover: SupportsDownloads
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
         super().configure(config, is_key)
-        refuse_keys(is_key=is_key)
         self._is_lazy = FETCH.read(config) == LAZY
         self._max_bytes = PayloadStore.MAX_PAYLOAD.read(config)
-        self._chain = open_payload_chain(config, DeserializerChain)
-        try:
-            self._mover = open_mover(config, DESERIALIZE)
-        except BaseException:
-            self.close()
-            raise
-        self.authenticates_fields = authenticates(self._chain)
-        self._slots = Slots(in_flight(config, DESERIALIZE), self._mover.timeout_ms)
         self.plain = untouched  # a record without headers has no references
 
     def bind(self, before: object | None, after: object | None) -> Self:
@@ -118,9 +91,7 @@ class LargeFieldsDeserializer(Deserializer[Any]):
                 hint=f"Read dictionaries (protobuf.values = dict), or leave {FETCH.name} at eager",
                 key=FETCH.name,
             )
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__, _type=before.field_type(), _before=before)
-        return changed
+        return self._with(_type=before.field_type(), _before=before)
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Fetch the fields of a value."""
@@ -297,18 +268,6 @@ class LargeFieldsDeserializer(Deserializer[Any]):
 
     # What a client needs to know of downloads.
 
-    restores_records = False
-
-    @property
-    def timeout_ms(self) -> int:
-        """Deadline of one download, in ms."""
-        return self._mover.timeout_ms
-
-    @property
-    def worst_case_ms(self) -> int:
-        """Longest duration of one store request in ms, by the store's own timeouts and retries."""
-        return self._mover.worst_case_ms
-
     @property
     def downloads_in_flight(self) -> int:
         """Most downloads at a time."""
@@ -341,15 +300,6 @@ class LargeFieldsDeserializer(Deserializer[Any]):
                     f"the header {HEADER} names the field {join(entry.path)[:200]}, which has no reference"
                 )
         return tuple(references)
-
-    @property
-    def retries(self) -> int:
-        """Number of requests repeated by its stores. See :class:`~payload_stores.SupportsRetryCount`."""
-        return self._mover.retries if isinstance(self._mover, SupportsRetryCount) else 0
-
-    def close(self) -> None:
-        """Close the stores, and the stages for payloads."""
-        close_all([self._chain, self._mover])
 
 
 class _FieldHandle(PayloadHandle):

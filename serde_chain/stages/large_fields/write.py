@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Self, cast
+from typing import Any, Final, Self, cast
 
-from payload_stores.base import RecordWriter, SupportsRetryCount
-from payload_stores.options import Option
-from serde_chain.base import Data, DescribesFields, FieldType, RecordLimits, Serializer, SupportsOffload, is_stream
-from serde_chain.catalogue import SERIALIZE
-from serde_chain.chain import SerializerChain, close_all
+from payload_stores.base import RecordWriter
+from serde_chain.base import Data, DescribesFields, RecordLimits, Serializer, SupportsOffload, is_stream
+from serde_chain.chain import SerializerChain
 from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context, RecordContext, key_of, remove_headers, require_headers, set_header, topic_of
 from serde_chain.reference import Reference
-from serde_chain.stages.large_fields.options import (
-    MIN_BYTES,
-    OF_WRITERS,
-    PATHS,
-    SERIALIZERS,
-    STAGE,
-    authenticates,
-    in_flight,
-    open_mover,
-    open_payload_chain,
-    options_of,
-    refuse_keys,
-)
+from serde_chain.stages.large_fields.both import LargeFields
+from serde_chain.stages.large_fields.options import MIN_BYTES, OF_WRITERS, PATHS, SERIALIZERS, STAGE
 from serde_chain.stages.large_fields.paths import Pattern, find, snapshot, type_at, with_contents
-from serde_chain.together import Slots, together
+from serde_chain.together import together
 from serde_chain.transfer import finish, then
 from serde_chain.wire.large_fields import HEADER, MAX_HEADER_BYTES, FieldEntry, Path, encode, join, longest
 
@@ -37,7 +24,7 @@ __all__ = ["LargeFieldsSerializer"]
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 
 
-class LargeFieldsSerializer(Serializer[Any]):
+class LargeFieldsSerializer(LargeFields, Serializer[Any]):
     """Publishes the fields that ``large.fields.paths`` names, from ``large.fields.min.bytes`` on.
 
     Takes and gives objects: dictionaries, Protobuf messages, dataclasses. The result has the same form; large fields
@@ -47,23 +34,15 @@ class LargeFieldsSerializer(Serializer[Any]):
     takes = Data.OBJECT
     gives = Data.OBJECT
     options = OF_WRITERS
-    moves_payloads: ClassVar[bool] = True
     plain: Callable[[Any], Any] | None = None
-    authenticates_fields: bool = False
-    _type: FieldType | None = None
+    _kind = SerializerChain
+    _slots_key = "large.message.uploads.in.flight"
     _limits: RecordLimits | None = None
-    _chain: SerializerChain | None = None
-    _mover: SupportsOffload = cast("SupportsOffload", None)  # set by configure
-
-    @classmethod
-    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
-        """The stage's own keys, and those of the stores and of the stages for payloads."""
-        return options_of(cls.options, config, SERIALIZE)
+    _chain: SerializerChain | None
+    _mover: SupportsOffload
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the settings and open the payload stores."""
-        super().configure(config, is_key)
-        refuse_keys(is_key=is_key)
         patterns = PATHS.read(config)
         if patterns is None:
             raise ConfigError(
@@ -73,14 +52,7 @@ class LargeFieldsSerializer(Serializer[Any]):
             )
         self._patterns: tuple[Pattern, ...] = patterns
         self._min_bytes = MIN_BYTES.read(config)
-        self._chain = open_payload_chain(config, SerializerChain)
-        try:
-            self._mover = open_mover(config, SERIALIZE)
-        except BaseException:
-            self.close()
-            raise
-        self.authenticates_fields = authenticates(self._chain)
-        self._slots = Slots(in_flight(config, SERIALIZE), self._mover.timeout_ms)
+        super().configure(config, is_key)
         self.plain = self._plain
 
     def bind(self, before: object | None, after: object | None) -> Self:
@@ -105,9 +77,8 @@ class LargeFieldsSerializer(Serializer[Any]):
         return self._with(_type=kind, _patterns=tuple(exact.values()))
 
     def _with(self, **changes: object) -> Self:
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__, **changes)
-        changed.plain = changed._plain
+        changed = super()._with(**changes)
+        changed.plain = changed._plain  # noqa: SLF001, of this class
         return changed
 
     def _plain(self, data: Any) -> Any:
@@ -256,16 +227,6 @@ class LargeFieldsSerializer(Serializer[Any]):
         return self._mover.limits_ttl_ms
 
     @property
-    def timeout_ms(self) -> int:
-        """Deadline of one upload, in ms."""
-        return self._mover.timeout_ms
-
-    @property
-    def worst_case_ms(self) -> int:
-        """Longest duration of one store request in ms, by the store's own timeouts and retries."""
-        return self._mover.worst_case_ms
-
-    @property
     def joins_transactions(self) -> bool:
         """Whether payloads can be written in a client's transactions."""
         return self._mover.joins_transactions
@@ -286,15 +247,6 @@ class LargeFieldsSerializer(Serializer[Any]):
     def delete(self, reference: str) -> None:
         """Delete an unreferenced payload."""
         self._mover.delete(reference)
-
-    @property
-    def retries(self) -> int:
-        """Number of requests repeated by its stores. See :class:`~payload_stores.SupportsRetryCount`."""
-        return self._mover.retries if isinstance(self._mover, SupportsRetryCount) else 0
-
-    def close(self) -> None:
-        """Close the stores, and the stages for payloads."""
-        close_all([self._chain, self._mover])
 
 
 def _size(content: Any) -> int:
