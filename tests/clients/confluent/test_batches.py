@@ -325,15 +325,15 @@ def test_large_records_make_small_batches(
 ) -> None:
     name = new_topic(1)
     producer = new_producer()
-    for size in [10] * 300 + [100_000] * 60:
+    for size in [10] * 300 + [100_000] * 200:
         producer.produce(name, bytes(size))
     assert producer.flush(30) == 0
     consumer = new_consumer({"value.deserializer": "bytes"})
     consumer.assign([TopicPartition(name, 0, 0)])
     large: list[int] = []
-    for count in range(360):
+    for count in range(500):
         poll_one(consumer)
-        if count >= 340:
+        if count >= 440:  # behind the batches that small records made large
             large.append(len(consumer._window.messages))
     assert max(large) <= 16
 
