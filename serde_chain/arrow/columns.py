@@ -11,7 +11,17 @@ from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.record import Header
 
-__all__ = ["Headers", "binary_column", "cuts", "header_lists", "marked_rows", "replaced", "views"]
+__all__ = [
+    "Headers",
+    "binary_column",
+    "cuts",
+    "header_lists",
+    "marked_rows",
+    "replaced",
+    "views",
+    "with_children",
+    "with_items",
+]
 
 _MAX_BINARY_BYTES: Final = (1 << 31) - 1
 
@@ -121,6 +131,37 @@ def replaced(column: Any, rows: Mapping[int, Any]) -> Any:
     if after < len(column):
         pieces.append(column.slice(after).cast(kind))
     return pieces[0] if len(pieces) == 1 else arrow.concat_arrays(pieces)
+
+
+def with_children(column: Any, children: Mapping[str, Any]) -> Any:
+    """A column of structs with these fields only, null in the same rows.
+
+    Args:
+        column: ``pyarrow.StructArray``.
+        children: ``pyarrow`` arrays by the names of its fields, in the order of the result.
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    fields = [column.type.field(name).with_type(child.type) for name, child in children.items()]
+    return arrow.StructArray.from_arrays([*children.values()], fields=fields, mask=_nulls(column))
+
+
+def with_items(column: Any, items: Any) -> Any:
+    """A column of lists with other items, null in the same rows.
+
+    Args:
+        column: ``pyarrow`` array of lists or large lists.
+        items: ``pyarrow`` array in place of ``column.values``.
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    is_large = arrow.types.is_large_list(column.type)
+    make, of = (arrow.LargeListArray, arrow.large_list) if is_large else (arrow.ListArray, arrow.list_)
+    offsets = arrow.concat_arrays([column.offsets])  # nulls beside sliced offsets are not supported
+    made = make.from_arrays(offsets, items, mask=_nulls(column))
+    return made.cast(of(column.type.value_field.with_type(items.type)))
+
+
+def _nulls(column: Any) -> Any | None:
+    return column.is_null() if column.null_count else None
 
 
 def _row(value: Any, kind: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 from payload_stores.options import nearest
 from payload_stores.plugins import require
+from serde_chain.arrow.columns import with_children, with_items
 from serde_chain.errors import ConfigError
 
 __all__ = ["Columns"]
@@ -68,18 +69,12 @@ class Columns:
 
 
 def _selected(array: Any, tree: Mapping[str, _Tree], above: str) -> Any:
-    arrow: Any = require("pyarrow", "arrow")
-    kind, types = array.type, arrow.types
+    types: Any = require("pyarrow.types", "arrow")
+    kind = array.type
     if not tree:
         return array
     if types.is_list(kind) or types.is_large_list(kind):
-        values = _selected(array.values, tree, above)
-        make, of = (
-            (arrow.LargeListArray, arrow.large_list) if types.is_large_list(kind) else (arrow.ListArray, arrow.list_)
-        )
-        offsets = arrow.concat_arrays([array.offsets])  # nulls beside sliced offsets are not supported
-        made = make.from_arrays(offsets, values, mask=array.is_null() if array.null_count else None)
-        return made.cast(of(kind.value_field.with_type(values.type)))
+        return with_items(array, _selected(array.values, tree, above))
     if not types.is_struct(kind):
         what = (
             f"the column {above.removesuffix('.')} has no fields: it is"
@@ -88,7 +83,7 @@ def _selected(array: Any, tree: Mapping[str, _Tree], above: str) -> Any:
         )
         raise ConfigError(f"columns were given, and {what} {kind}", hint="Name columns of records")
     known = [field.name for field in kind]
-    children, fields = [], []
+    children: dict[str, Any] = {}
     for name, below in tree.items():
         if name not in known:
             near = nearest(name, known)
@@ -96,7 +91,5 @@ def _selected(array: Any, tree: Mapping[str, _Tree], above: str) -> Any:
                 f"there is no column {above}{name}",
                 hint=f"Did you mean {above}{near}?" if near else f"Known: {', '.join(known[:20])}",
             )
-        child = _selected(array.field(name), below, f"{above}{name}.")
-        children.append(child)
-        fields.append(kind.field(name).with_type(child.type))
-    return arrow.StructArray.from_arrays(children, fields=fields, mask=array.is_null() if array.null_count else None)
+        children[name] = _selected(array.field(name), below, f"{above}{name}.")
+    return with_children(array, children)

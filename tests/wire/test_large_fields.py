@@ -1,4 +1,4 @@
-"""The header ``large-fields``: its bytes, and what is refused."""
+"""The header ``large-fields``: valid bytes, and malformed ones."""
 
 import contextlib
 import json

@@ -22,14 +22,13 @@ from serde_chain.base import SupportsReferences
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.errors import ContextualError, DecodeError
-from serde_chain.record import KEY, VALUE, RecordContext, get_header
+from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.folders import names_of
 from serde_chain.spark.plan.references import END, WHOLE, ReferencePlan, open_readers
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
-from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
+from serde_chain.stages.large_fields.read import LargeFieldsDeserializer, moved_fields
 from serde_chain.transfer import Transfer
-from serde_chain.wire import large_fields
 from serde_chain.wire.large_fields import HEADER, FieldEntry
 from serde_chain.wire.reference_format import Reference
 
@@ -109,7 +108,7 @@ class _Finder:
             entry = _Entry(reader, data, ctx)
             references: tuple[Reference, ...] = ()
             with entry.noting():
-                entry.moved = _moved_fields(ctx)
+                entry.moved = (moved_fields(ctx) if field == VALUE else None) or ()
                 references = reader.references_in(data, ctx)
                 _check_complete(entry.moved, references)
                 if not references:
@@ -185,19 +184,6 @@ class _Entry:
         if self.reference is not None:
             with self.noting():
                 check_end(self._reader.stores, self.reference)
-
-
-def _moved_fields(ctx: RecordContext) -> Sequence[FieldEntry]:
-    """The fields of a value that its header names.
-
-    Raises:
-        DecodeError: The header is malformed.
-    """
-    header = get_header(ctx, HEADER) if ctx.field == VALUE else None
-    try:
-        return () if header is None else large_fields.decode(header)
-    except ValueError as error:
-        raise DecodeError(f"the header {HEADER} is malformed: {error}") from None
 
 
 def _check_complete(moved: Sequence[FieldEntry], references: Iterable[Reference]) -> None:

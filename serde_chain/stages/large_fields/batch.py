@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
-from serde_chain.arrow.columns import replaced
+from serde_chain.arrow.columns import replaced, with_children, with_items
 from serde_chain.arrow.downloads import Downloads, fail
 from serde_chain.errors import SerializationError
 from serde_chain.record import Context, remove_headers
@@ -346,23 +346,13 @@ class _Cells:
         below = {path[depth] for path in self._changes if path[:depth] == place and len(path) > depth}
         if not below:
             return array
-        arrow, kind = self._arrow, array.type
-        if arrow.types.is_struct(kind):
-            children = [
-                self._rebuilt((*place, field.name)) if field.name in below else array.field(field.name)
-                for field in kind
-            ]
-            fields = [field.with_type(child.type) for field, child in zip(kind, children, strict=True)]
-            mask = array.is_null() if array.null_count else None
-            return arrow.StructArray.from_arrays(children, fields=fields, mask=mask)
-        values = self._rebuilt((*place, -1))
-        make = arrow.LargeListArray if arrow.types.is_large_list(kind) else arrow.ListArray
-        whole = arrow.concat_arrays([array.offsets])  # nulls beside sliced offsets are not supported
-        mask = array.is_null() if array.null_count else None
-        made = make.from_arrays(whole, values, mask=mask)
-        item = kind.value_field
-        made_type = (arrow.large_list if make is arrow.LargeListArray else arrow.list_)(item.with_type(values.type))
-        return made.cast(made_type) if made.type != made_type else made
+        if not self._arrow.types.is_struct(array.type):
+            return with_items(array, self._rebuilt((*place, -1)))
+        children = {
+            field.name: self._rebuilt((*place, field.name)) if field.name in below else array.field(field.name)
+            for field in array.type
+        }
+        return with_children(array, children)
 
 
 def _is_union(kind: Any) -> bool:

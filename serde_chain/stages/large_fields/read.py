@@ -28,14 +28,13 @@ from serde_chain.stages.large_fields.paths import MISSING, look_up, type_at, wit
 from serde_chain.together import together
 from serde_chain.transfer import finish
 from serde_chain.wire import large_fields as wire
+from serde_chain.wire.kip1159 import MAX_REFERENCE_BYTES
 from serde_chain.wire.large_fields import HEADER, FieldEntry, Path, join
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["FieldReference", "LargeFieldsDeserializer"]
-
-_MAX_REFERENCE_BYTES = 8192
+__all__ = ["FieldReference", "LargeFieldsDeserializer", "moved_fields"]
 
 
 class FieldReference(NamedTuple):
@@ -126,13 +125,7 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
         Raises:
             DecodeError: The header is malformed.
         """
-        header = get_header(ctx, HEADER)
-        if header is None:
-            return None
-        try:
-            return wire.decode(header)
-        except ValueError as error:
-            raise DecodeError(f"the header {HEADER} is malformed: {error}") from None
+        return moved_fields(ctx)
 
     def fields(self, data: Any, entries: Sequence[FieldEntry], ctx: Context | None) -> list[FieldReference]:
         """The references in a value, checked.
@@ -176,7 +169,7 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
             url = content if isinstance(content, str) else str(content, "utf-8")
         except UnicodeDecodeError:
             url = ""
-        if not url or len(url) > _MAX_REFERENCE_BYTES:
+        if not url or len(url) > MAX_REFERENCE_BYTES:
             raise DecodeError(f"the field {join(path)[:200]} holds no reference, although the header {HEADER} names it")
         reference = Reference(url, entry.size, entry.digest)
         try:
@@ -292,7 +285,7 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
         references = []
         for entry in self.entries(ctx) or ():
             content = look_up(data, self.own_path(entry.path) or entry.path)
-            if isinstance(content, (str, bytes)) and len(content) <= _MAX_REFERENCE_BYTES:
+            if isinstance(content, (str, bytes)) and len(content) <= MAX_REFERENCE_BYTES:
                 url = content if isinstance(content, str) else content.decode(errors="replace")
                 references.append(Reference(url, entry.size, entry.digest))
             else:
@@ -323,6 +316,21 @@ class _FieldHandle(PayloadHandle):
     def open(self) -> BinaryIO:
         """See :meth:`PayloadHandle.open`; holds the whole content."""
         return io.BytesIO(self.read())
+
+
+def moved_fields(ctx: Context | None) -> list[FieldEntry] | None:
+    """The references that a record's header names; None without the header.
+
+    Raises:
+        DecodeError: The header is malformed.
+    """
+    header = get_header(ctx, HEADER)
+    if header is None:
+        return None
+    try:
+        return wire.decode(header)
+    except ValueError as error:
+        raise DecodeError(f"the header {HEADER} is malformed: {error}") from None
 
 
 def _text(content: Any, path: Path) -> str:

@@ -1,4 +1,4 @@
-"""``large-fields``: what is moved, what the record holds, what readers accept."""
+"""``large-fields``: moved fields, references in records, and malformed headers."""
 
 import contextlib
 import copy
