@@ -21,8 +21,8 @@ from serde_chain.stages.avro.stage import FRAMING
 __all__ = ["compiled", "readers", "registry", "schemas"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
-# Codecs, each of which reads the others, and stages that leave the bytes unchanged.
-_CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy", "zlib"})
+# Codecs, each of which reads the others, and stages that leave the bytes unchanged. Only zlib's own reader reads zlib.
+_CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
 _AUTO: Final = "auto"
 _IDLE: Final = frozenset({"bytes", "describe"})
 
