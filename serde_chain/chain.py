@@ -10,14 +10,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from payload_stores.base import SupportsRetryCount
-from payload_stores.errors import drop_data, release
+from payload_stores.errors import drop_data
 from serde_chain import config as configuration
 from serde_chain import order
 from serde_chain.base import (
@@ -72,8 +71,6 @@ if TYPE_CHECKING:
     from serde_chain.wire.reference_format import Reference
 
 __all__ = ["DeserializerChain", "SerializerChain", "close_all"]
-
-_log = logging.getLogger("serde_chain")
 
 
 def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
@@ -461,11 +458,7 @@ class SerializerChain(_Chain, Serializer[Any]):
     def _undo(self, reference: str) -> None:
         for stage in self._stages:
             if isinstance(stage, SupportsUploads) and stage.owns(reference):
-                try:
-                    stage.delete(reference)
-                except PayloadStoreError as error:
-                    release(error)
-                    _log.warning("the payload of a record that failed could not be deleted: %s", error)
+                stage.delete(reference)
                 return
 
     def _check_key(self) -> None:

@@ -7,12 +7,17 @@ the protocol is written once and driven in several ways, like httpx's ``auth_flo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
+
+from payload_stores.errors import release
 
 __all__ = ["Question", "Transfer", "answered", "finish", "then"]
 
 T = TypeVar("T")
+
+_log: Final = logging.getLogger("serde_chain")
 
 
 class Transfer(Generic[T]):  # no ABC: isinstance() takes four times as long, for each stage of each record
@@ -184,7 +189,7 @@ def finish(step: Any, undo: Callable[[str], object] | None = None) -> Any:
 
     Args:
         step: Result of a ``begin`` or a ``resume``.
-        undo: Deletes an object that a transfer has made, if a later step fails.
+        undo: Deletes an object that a transfer has made, if a later step fails. Its own errors are logged.
 
     Example:
         >>> finish(b"data")
@@ -197,9 +202,13 @@ def finish(step: Any, undo: Callable[[str], object] | None = None) -> Any:
             made += step.made(result)
             step = step.resume(result)
     except BaseException:
-        if undo is not None:
-            for reference in made:
-                undo(reference)
+        for reference in made:
+            try:
+                if undo is not None:
+                    undo(reference)
+            except Exception as error:  # noqa: BLE001  the first error is raised; a sweep finds the rest
+                release(error)
+                _log.warning("the payload of a record that failed could not be deleted: %s", error)
         raise
     return step
 

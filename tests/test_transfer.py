@@ -298,3 +298,22 @@ def test_ids_that_a_store_makes_of_payloads_may_be_shared() -> None:
     assert isinstance(step, Transfer)
     assert step.places() == ()
     assert step.made(step.run()) == ()
+
+
+def test_what_cannot_be_undone_does_not_hide_the_error(caplog: pytest.LogCaptureFixture) -> None:
+    class Made(Transfer[str]):
+        def run(self) -> str:
+            return "memory:///alerts/1"
+
+        def made(self, result: str, /) -> tuple[str, ...]:
+            return (result,)
+
+        def resume(self, result: str, /) -> Any:
+            raise EncodeError("a later stage failed")
+
+    def undo(_reference: str) -> None:
+        raise KeyError("the store's own error")
+
+    with pytest.raises(EncodeError, match="a later stage failed"):
+        finish(Made(), undo)
+    assert "the store's own error" in caplog.text
