@@ -19,7 +19,7 @@ file each. Chains and clients look for nothing else.
 
 from payload_stores.buffers import Buffer
 from serde_chain.base.arrow_type import SupportsArrowType
-from serde_chain.base.fields import NO_FIELDS, DescribesFields, FieldType, MovesFields
+from serde_chain.base.fields import ANYTHING, NO_FIELDS, DescribesFields, FieldType, MovesFields
 from serde_chain.base.foreign import (
     SupportsAsyncClose,
     SupportsAsyncClusterId,
@@ -36,6 +36,7 @@ from serde_chain.base.streams import SupportsRead, is_stream
 from serde_chain.base.transfers import SupportsTransfers
 
 __all__ = [
+    "ANYTHING",
     "NO_FIELDS",
     "Buffer",
     "Data",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-__all__ = ["NO_FIELDS", "DescribesFields", "FieldType", "MovesFields"]
+__all__ = ["ANYTHING", "NO_FIELDS", "DescribesFields", "FieldType", "MovesFields"]
 
 
 def _nothing() -> Mapping[str, FieldType]:
@@ -23,6 +23,7 @@ class FieldType:
         fields: Returns the fields of its records by name; called late, since types may be recursive.
         items: Returns the type of its arrays' items; None if it is no array.
         renamed: Other names of its records' fields (Avro's aliases), with the names in effect.
+        is_open: Whether its records may have fields besides these, of any type, as in JSON.
 
     Example:
         >>> stamp = FieldType(holds_bytes=True)
@@ -35,9 +36,17 @@ class FieldType:
     fields: Callable[[], Mapping[str, FieldType]] = _nothing
     items: Callable[[], FieldType] | None = None
     renamed: Callable[[], Mapping[str, str]] = dict
+    is_open: bool = False
 
 
 NO_FIELDS = FieldType()
+
+
+def _anything() -> FieldType:
+    return ANYTHING
+
+
+ANYTHING = FieldType(holds_bytes=True, holds_text=True, items=_anything, is_open=True)
 
 
 @runtime_checkable

@@ -105,6 +105,13 @@ class Stage(ABC):
         """
         return self
 
+    def _with(self, **changes: object) -> Self:
+        """The stage with some other attributes, for :meth:`bind`; it shares all resources."""
+        # Not copy.copy(), which would configure another one, as pickling does.
+        changed = object.__new__(type(self))
+        changed.__dict__.update(self.__dict__, **changes)
+        return changed
+
     def close(self) -> None:
         """Release the stage's resources. Idempotent."""
 

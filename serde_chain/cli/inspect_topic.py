@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["Shown", "describe", "facts", "formats_of", "inspect", "print_records", "table"]
 
 _PREVIEW_BYTES: Final = 60
+_INLINE: Final = "inline"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")
 
@@ -269,23 +270,31 @@ def _time(ms: int) -> str:
 
 
 def _field(data: bytes | None, message: Any, field: str, formats: Iterable[str]) -> dict[str, Any]:
+    seen = _stored(data, message, field, formats)
+    count = len(seen["fields"]) if isinstance(seen.get("fields"), list) else 0
+    if count and seen["is"].startswith(_INLINE):
+        seen["is"] += f"; {count} of its fields {'is' if count == 1 else 'are'} in the store"
+    return seen
+
+
+def _stored(data: bytes | None, message: Any, field: str, formats: Iterable[str]) -> dict[str, Any]:
     if data is None:
         return {"is": "null" if field == KEY else "a tombstone"}
     ctx = RecordContext(str(message.topic()), field, _pairs(message.headers()))
     listed = get_header(ctx, header_name(is_key=field == KEY))
-    stages: dict[str, Any] = {} if listed is None else {"stages": _text(listed)}
+    more: dict[str, Any] = {} if listed is None else {"stages": _text(listed)}
     if field == VALUE and (header := get_header(ctx, large_fields.HEADER)) is not None:
-        stages |= {"fields": _moved(header)}
+        more |= {"fields": _moved(header)}
     try:
         metadata = peek(data)
     except EntryMetadataError as error:
         return {"is": f"malformed entry metadata: {error.message}", "bytes": len(data)}
     if metadata is None:
-        return {**_payload(data, ctx, field, formats), **stages}
+        return {**_payload(data, ctx, field, formats), **more}
     # Its size includes the frame, as in the broker's limits.
     said = {"time of entry, ms": metadata.broker_timestamp, "index": metadata.index}
     known = {label: value for label, value in said.items() if value is not None}
-    return {**_payload(bytes(strip(data)), ctx, field, formats), "bytes": len(data), **known, **stages}
+    return {**_payload(bytes(strip(data)), ctx, field, formats), "bytes": len(data), **known, **more}
 
 
 def _moved(header: bytes) -> list[dict[str, Any]] | str:
@@ -320,12 +329,12 @@ def _payload(data: bytes, ctx: RecordContext, field: str, formats: Iterable[str]
 def _look(data: bytes) -> str:
     codec = codec_of(data)
     if codec is not None:
-        return f"inline, compressed with {codec.name}"
+        return f"{_INLINE}, compressed with {codec.name}"
     with contextlib.suppress(ValueError):
-        return f"inline, encrypted with the key {envelope.key_of(envelope.split(data).head)[0]}"
+        return f"{_INLINE}, encrypted with the key {envelope.key_of(envelope.split(data).head)[0]}"
     with contextlib.suppress(ValueError):
-        return f"inline, perhaps with schema id {split_confluent(data)[0]}"
-    return "inline"
+        return f"{_INLINE}, perhaps with schema id {split_confluent(data)[0]}"
+    return _INLINE
 
 
 def _pairs(headers: Any) -> list[tuple[str, Any]]:

@@ -190,6 +190,8 @@ def test_fields_in_the_store_are_shown_without_decoding(broker: KafkaBroker, top
         ("stamps[1]", 200),
     ]
     assert all(each["payload digest"].startswith("sha256:") for each in large["value"]["fields"])
+    assert large["value"]["is"] == "inline; 2 of its fields are in the store"
+    assert small["value"]["is"] == "inline"
     assert "fields" not in small["value"]
     assert malformed["value"]["fields"].startswith("the header large-fields is malformed")
     shown = " ".join(run("inspect", path, topic).stdout.split())

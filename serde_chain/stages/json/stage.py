@@ -31,6 +31,7 @@ from serde_chain.schemas.schema_registry import (
     framing_of,
 )
 from serde_chain.stages.json import numbers as json_numbers
+from serde_chain.stages.json.fields import field_type
 from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         orjson: Any = require("orjson", "json")
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
+        self._schema = _schema(config)
         self._frames = PerTopic(self._ask_for_frame)
         self._known = self._frames.known
         if self._registry is not None:
@@ -82,8 +84,8 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     holds_objects = True
 
     def field_type(self) -> FieldType | None:
-        """Unknown: JSON names the type of each value. See :class:`~serde_chain.base.DescribesFields`."""
-        return None
+        """The type that ``json.schema`` describes. See :class:`~serde_chain.base.DescribesFields`."""
+        return None if self._schema is None else field_type(self._schema)
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
@@ -135,7 +137,7 @@ class JsonDeserializer(Deserializer[Any]):
     holds_objects = True
 
     def field_type(self) -> FieldType | None:
-        """Unknown: JSON names the type of each value. See :class:`~serde_chain.base.DescribesFields`."""
+        """Unknown, with a schema too: values keep all members. See :class:`~serde_chain.base.DescribesFields`."""
         return None
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
@@ -204,6 +206,19 @@ def _schema_text(config: Mapping[str, object]) -> str:
     return source if isinstance(source, str) else standard_json.dumps(source)
 
 
+def _schema(config: Mapping[str, object]) -> Any:
+    """The parsed schema; None without one.
+
+    Raises:
+        ConfigError: It is not JSON.
+    """
+    source = SCHEMA.read(config)
+    try:
+        return standard_json.loads(source) if isinstance(source, str) else source
+    except ValueError as error:
+        raise ConfigError(f"json.schema is not a JSON Schema: {error}", key=SCHEMA.name) from error
+
+
 def _validator(config: Mapping[str, object]) -> Problem | None:
     """A function that returns a value's violation of the schema; None if values are not validated."""
     source, wanted = SCHEMA.read(config), VALIDATE.read(config)
@@ -213,7 +228,7 @@ def _validator(config: Mapping[str, object]) -> Problem | None:
         return None
     jsonschema: Any = require("jsonschema", "json")
     try:
-        schema = standard_json.loads(source) if isinstance(source, str) else source
+        schema = _schema(config)
         kind = jsonschema.validators.validator_for(schema)
         kind.check_schema(schema)
     except (ValueError, jsonschema.SchemaError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Final, Self
+from typing import Any, ClassVar, Final
 
 from payload_stores.base import SupportsRetryCount
 from payload_stores.options import Option
@@ -69,12 +69,6 @@ class LargeFields(Stage):
         self.authenticates_fields = any(isinstance(stage, Stage) and stage.authenticates for stage in stages)
         (in_flight,) = (option for option in self._mover.options if option.name == self._slots_key)
         self._slots = Slots(in_flight.read(config), self._mover.timeout_ms)
-
-    def _with(self, **changes: object) -> Self:
-        # Not copy.copy(), which would reopen the stores as pickling does.
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__, **changes)
-        return changed
 
     @property
     def timeout_ms(self) -> int:

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from payload_stores.options import nearest
-from serde_chain.base import FieldType
+from serde_chain.base import ANYTHING, FieldType
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.wire.large_fields import MAX_STEPS, Path
 
@@ -113,8 +113,10 @@ class Pattern:
             for path, kind in level:
                 fields = kind.fields()
                 names = [key for key in fields if _matches(key, name)] if is_glob else [name] if name in fields else []
+                if kind.is_open and (is_glob or not names):
+                    names.append(name)
                 for key in names:
-                    child: FieldType | None = fields[key]
+                    child: FieldType | None = fields.get(key, ANYTHING)
                     for _ in range(arrays):
                         child = child.items() if child is not None and child.items is not None else None
                     if child is not None:
@@ -123,7 +125,7 @@ class Pattern:
         return level
 
     def exact(self, root: FieldType) -> list[Pattern]:
-        """The same fields of a type, by patterns without globs."""
+        """The same fields of a type, by patterns without globs but for open records."""
         return [
             Pattern(template(path))
             for path, kind in self.types(root)
@@ -213,7 +215,7 @@ def child_type(kind: FieldType | None, step: str | int) -> tuple[str | int, Fiel
     fields = kind.fields()
     if step not in fields:
         step = kind.renamed().get(step, step)
-    return step, fields.get(step)
+    return step, fields.get(step, ANYTHING if kind.is_open else None)
 
 
 def type_at(root: FieldType, path: Path) -> tuple[Path, FieldType | None]:

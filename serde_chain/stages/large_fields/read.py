@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, Self
 
 from payload_stores.base import PayloadStore
 from payload_stores.errors import ContextualError, PayloadTooLargeError
@@ -26,7 +26,7 @@ from serde_chain.stages.large_fields.both import LargeFields
 from serde_chain.stages.large_fields.options import FETCH, LAZY, OF_READERS, STAGE
 from serde_chain.stages.large_fields.paths import MISSING, look_up, type_at, with_contents
 from serde_chain.together import together
-from serde_chain.transfer import finish
+from serde_chain.transfer import finish, then
 from serde_chain.wire import large_fields as wire
 from serde_chain.wire.kip1159 import MAX_REFERENCE_BYTES
 from serde_chain.wire.large_fields import HEADER, FieldEntry, Path, join
@@ -175,7 +175,7 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
         try:
             is_followed = self._mover.check(reference, ctx)
         except ContextualError as error:
-            error.message = f"the field {join(path)[:200]}: {error.message}"
+            _name(path, error)
             raise
         return FieldReference(path, reference, isinstance(content, str)) if is_followed else None
 
@@ -196,7 +196,12 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
 
     def download(self, field: FieldReference, ctx: Context | None) -> Any:
         """A transfer that resumes with the stored payload of a field."""
-        return self._mover.download(field.reference, ctx)
+
+        def failed(error: Exception) -> NoReturn:
+            _name(field.path, error)
+            raise error
+
+        return then(self._mover.download(field.reference, ctx), untouched, failed)
 
     def follow(self, reference: Reference, ctx: Context | None) -> Any:
         """Fetch and verify a stored payload without the stages for payloads, for jobs that check stores.
@@ -331,6 +336,12 @@ def moved_fields(ctx: Context | None) -> list[FieldEntry] | None:
         return wire.decode(header)
     except ValueError as error:
         raise DecodeError(f"the header {HEADER} is malformed: {error}") from None
+
+
+def _name(path: Path, error: Exception) -> None:
+    """Name the field in an error about its reference."""
+    if isinstance(error, ContextualError):
+        error.message = f"the field {join(path)[:200]}: {error.message}"
 
 
 def _text(content: Any, path: Path) -> str:

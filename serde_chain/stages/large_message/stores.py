@@ -127,12 +127,6 @@ class LargeMessage(Stage):
         """The stage next to a neighbour of this message format; the stores are shared."""
         return self if content == self._content else self._with(_content=content)
 
-    def _with(self, **changes: object) -> Self:
-        # Not copy.copy(), which would reopen the stores as pickling does.
-        changed = object.__new__(type(self))
-        changed.__dict__.update(self.__dict__, **changes)
-        return changed
-
     @property
     def timeout_ms(self) -> int:
         """Deadline of one upload or download, in ms."""
