@@ -12,10 +12,12 @@ from confluent_kafka import TopicPartition
 
 from benchmarks.harness import Row, Table, measure, per_second
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
-from serde_chain.testing.services import KafkaBroker, S3Server
+from serde_chain.testing.services import KafkaBroker
+from tests.servers.versitygw import VersityGateway
 
-_ALERTS: Final = 1_000
-_CUTOUT_BYTES: Final = 40_000
+# Bytes of a cut-out, and the alerts of a turn.
+_SIZES: Final = {40_000: 1_000, 400_000: 150, 2_000_000: 40}
+_STORES: Final = ("s3", "objects")
 _CUTOUTS: Final = ("cutoutDifference", "cutoutScience", "cutoutTemplate")
 _ROUNDS: Final = 5
 _SECONDS: Final = 120
@@ -42,49 +44,62 @@ _FIELDS: Final = {
 
 def run(*, quick: bool) -> Iterator[Table]:
     """Alerts through a broker and S3, in both forms; then records without large fields."""
-    count = 200 if quick else _ALERTS
-    rates: dict[str, list[float]] = {}
-    with KafkaBroker() as broker, S3Server() as server:
-        config: dict[str, Any] = {
-            **broker.client_config(),
-            "log_level": 0,
-            "avro.schema": _SCHEMA,
-            "large.message.payload.store.class": "s3",
-            **server.store_config(server.create_bucket()),
-        }
+    rates: dict[tuple[str, str, int], list[float]] = {}
+    with KafkaBroker() as broker, VersityGateway() as server:
+        bucket = server.create_bucket()
+        stores = {"s3": server.store_config(bucket), "objects": server.objects_config(bucket)}
         for number in range((1 if quick else _ROUNDS) + 1):  # the first round warms everything up
-            for way, seconds in _round(config, broker, count, number):
-                if number:
-                    rates.setdefault(way, []).extend(per_second(count, [seconds]))
+            for store in _STORES:
+                for size, count in _SIZES.items():
+                    alerts = [_alert(at, size) for at in range(20 if quick else count)]
+                    config: dict[str, Any] = {
+                        **broker.client_config(),
+                        "log_level": 0,
+                        "avro.schema": _SCHEMA,
+                        "large.message.payload.store.class": store,
+                        **stores[store],
+                    }
+                    for way, seconds in _round(config, broker, alerts, f"{store}-{size}-{number}"):
+                        if number:
+                            rates.setdefault((way, store, size), []).extend(per_second(len(alerts), [seconds]))
     rows = [
-        Row(name, rates[ours], "whole payloads", rates[theirs])
+        Row(
+            f"{name}, {store}", rates[ours, store, size], "whole payloads", rates[theirs, store, size], _kilobytes(size)
+        )
         for name, ours, theirs in (
             ("write", "write fields", "write whole"),
             ("read, all cut-outs", "read fields", "read whole"),
             ("filter on a flux, lazy", "filter fields", "read whole"),
             ("consume_arrow, two columns", "columns fields", "columns whole"),
         )
+        for store in _STORES
+        for size in _SIZES
     ]
-    yield Table("fields", f"Alerts with three cut-outs of {_CUTOUT_BYTES // 1000} KB in S3", "records/s", rows)
+    yield Table("fields", "Alerts with three cut-outs in S3", "records/s", rows, "size of a cut-out")
     yield Table("fields-small", "Records without large fields: the stage's own cost", "µs", list(_small(quick=quick)))
+
+
+def _kilobytes(size: int) -> str:
+    return f"{size // 1000:,} KB"
 
 
 def _alert(number: int, size: int) -> dict[str, Any]:
     return {"id": number, "flux": number / 10, **{name: random.randbytes(size) for name in _CUTOUTS}}
 
 
-def _round(config: dict[str, Any], broker: KafkaBroker, count: int, number: int) -> Iterator[tuple[str, float]]:
-    alerts = [_alert(at, _CUTOUT_BYTES) for at in range(count)]
+def _round(
+    config: dict[str, Any], broker: KafkaBroker, alerts: list[dict[str, Any]], name: str
+) -> Iterator[tuple[str, float]]:
     for form, settings in (("whole", _WHOLE), ("fields", _FIELDS)):
-        topic = f"{form}-{number}"
+        topic = f"{form}-{name}"
         broker.create_topic(topic)
-        whole = {**config, **settings}
-        yield f"write {form}", _timed(partial(_write, whole, topic, alerts))
-        yield f"read {form}", _timed(partial(_read, whole, topic, count))
-        yield f"columns {form}", _timed(partial(_columns, whole, topic, count))
+        own = {**config, **settings}
+        yield f"write {form}", _timed(partial(_write, own, topic, alerts))
+        yield f"read {form}", _timed(partial(_read, own, topic, len(alerts)))
+        yield f"columns {form}", _timed(partial(_columns, own, topic, len(alerts)))
         if form == "fields":
-            lazy = {**whole, "large.fields.fetch": "lazy"}
-            yield "filter fields", _timed(partial(_read, lazy, topic, count))
+            lazy = {**own, "large.fields.fetch": "lazy"}
+            yield "filter fields", _timed(partial(_read, lazy, topic, len(alerts)))
 
 
 def _timed(call: Callable[[], None]) -> float:
