@@ -2,7 +2,7 @@
 
 Starts a Kafka broker and Spark, draws the pictures into a folder, and stops both:
 
-    pip install '.[services,avro,compression]' matplotlib
+    pip install '.[services,avro,compression]' matplotlib astropy
     python examples/alerts.py FOLDER
 
 It is outside the packages, since it is meant to be read and changed rather than imported. The tests run it.
@@ -10,38 +10,88 @@ It is outside the packages, since it is meant to be read and changed rather than
 
 from __future__ import annotations
 
+import io
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from astropy.io import fits
 from matplotlib.figure import Figure
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from serde_chain import Producer
 from serde_chain.spark import decode
-from serde_chain.testing.alerts import ALERT_SCHEMA, alert, demo_sizes
+from serde_chain.testing.alerts import alert, demo_sizes
 from serde_chain.testing.services import KafkaBroker, spark_session
+
+
+def record(name: str, **fields: Any) -> dict[str, Any]:
+    """Make the Avro schema of a record."""
+    return {"type": "record", "name": name, "fields": [{"name": key, "type": kind} for key, kind in fields.items()]}
+
+
+# As in Rubin's alerts, with few of their fields.
+SOURCE = record("diaSource", midpointMjdTai="double", band="string", psfFlux="float", psfFluxErr="float")
+SCHEMA = record(
+    "alert",
+    diaSourceId="long",
+    diaObject=record("diaObject", diaObjectId="long", ra="double", dec="double"),
+    diaSource=SOURCE,
+    prvDiaSources={"type": "array", "items": "diaSource"},
+    cutoutScience=["null", "bytes"],
+    cutoutTemplate=["null", "bytes"],
+    cutoutDifference=["null", "bytes"],
+)
+
+
+def packet(number: int, size: int) -> dict[str, Any]:
+    """Make an alert: measurements in nJy, and each cut-out a FITS file."""
+    synthetic = alert(number, size)
+    *earlier, last = (
+        {"midpointMjdTai": at["mjd"], "band": at["band"], "psfFlux": at["flux"], "psfFluxErr": at["flux_error"]}
+        for at in synthetic["light_curve"]
+    )
+    return {
+        "diaSourceId": synthetic["alert_id"],
+        "diaObject": {"diaObjectId": int(synthetic["object_id"][3:]), **synthetic["position"]},
+        "diaSource": last,
+        "prvDiaSources": earlier,
+        **{f"cutout{name}": fits_file(synthetic[name.lower()]) for name in CUTOUTS},
+    }
+
+
+CUTOUTS = ("Science", "Template", "Difference")
+
+
+def fits_file(image: dict[str, Any] | None) -> bytes | None:
+    """Write an image as FITS."""
+    if image is None:
+        return None
+    file = io.BytesIO()
+    fits.PrimaryHDU(np.frombuffer(image["pixels"], "<f4").reshape(image["height"], image["width"])).writeto(file)
+    return file.getvalue()
 
 
 def configuration(bootstrap_servers: str, payloads: str) -> dict[str, Any]:
     """One configuration for the producer and for Spark."""
     return {
         "bootstrap.servers": bootstrap_servers,
-        "value.serializers": "avro, zstd, large-message",
-        "value.deserializers": "large-message, zstd, avro",
-        "avro.schema": ALERT_SCHEMA,
+        "value.serializers": "large-fields, avro",
+        "value.deserializers": "avro, large-fields",
+        "avro.schema": SCHEMA,
+        "large.fields.paths": "cutout*",
         "large.message.payload.store.class": "local",
         "local.path": payloads,
     }
 
 
 def produce_alerts(config: dict[str, Any], topic: str, count: int) -> None:
-    """Produce alerts of 1 KB to 20 MB; what is above the broker's limit goes to the payload store."""
+    """Produce alerts of 1 KB to 20 MB; their images go to the payload store."""
     with Producer(config) as producer:
         for number, size in enumerate(demo_sizes(count)):
-            producer.produce(topic, alert(number, size))
+            producer.produce(topic, packet(number, size))
         producer.flush(60)
 
 
@@ -51,7 +101,7 @@ def read_alerts(spark: SparkSession, config: dict[str, Any], topic: str) -> Data
         spark.read.format("kafka")
         .option("kafka.bootstrap.servers", config["bootstrap.servers"])
         .option("subscribe", topic)
-        .option("includeHeaders", "true")  # references to payloads are marked by headers
+        .option("includeHeaders", "true")  # a header names the fields in the store
     )
     return source.load().transform(decode(config)).select("value.*")
 
@@ -59,13 +109,16 @@ def read_alerts(spark: SparkSession, config: dict[str, Any], topic: str) -> Data
 def detections(alerts: DataFrame) -> DataFrame:
     """Make a row of each detection, its brightness as an AB magnitude."""
     return (
-        alerts.where("size(light_curve) > 100")
-        .select("object_id", functions.explode("light_curve").alias("point"))
-        .select("object_id", "point.*")
-        .where("flux > 5 * flux_error")
-        .withColumn("magnitude", functions.expr("31.4 - 2.5 * log10(flux)"))
-        .withColumn("magnitude_error", functions.expr("2.5 / ln(10) * flux_error / flux"))
-        .drop("flux", "flux_error")
+        alerts.where("size(prvDiaSources) > 100")
+        .select("diaObject.diaObjectId", functions.expr("explode(array_append(prvDiaSources, diaSource))").alias("at"))
+        .where("at.psfFlux > 5 * at.psfFluxErr")
+        .select(
+            "diaObjectId",
+            "at.midpointMjdTai",
+            "at.band",
+            functions.expr("31.4 - 2.5 * log10(at.psfFlux)").alias("magnitude"),
+            functions.expr("2.5 / ln(10) * at.psfFluxErr / at.psfFlux").alias("magnitude_error"),
+        )
     )
 
 
@@ -82,15 +135,15 @@ BANDS = {
 def draw_light_curves(found: DataFrame) -> Figure:
     """Draw the four objects that became brightest."""
     curves = found.toPandas()
-    brightest = curves.groupby("object_id")["magnitude"].min().nsmallest(4).index
+    brightest = curves.groupby("diaObjectId")["magnitude"].min().nsmallest(4).index
     figure = Figure(figsize=(6.4, 5.2), dpi=150, layout="constrained")
     axes = figure.subplots(2, 2, sharex=True, sharey=True)
     for axis, name in zip(axes.flat, brightest, strict=True):
-        curve = curves[curves["object_id"] == name]
+        curve = curves[curves["diaObjectId"] == name]
         for band, (colour, marker) in BANDS.items():
             points = curve[curve["band"] == band]
             axis.errorbar(
-                points["mjd"],
+                points["midpointMjdTai"],
                 points["magnitude"],
                 yerr=points["magnitude_error"],
                 fmt=marker,
@@ -98,7 +151,7 @@ def draw_light_curves(found: DataFrame) -> Figure:
                 markersize=4,
                 label=band,
             )
-        axis.set_title(name, fontsize="medium")
+        axis.set_title(str(name), fontsize="medium")
         axis.grid(alpha=0.3)
     axes[0, 0].invert_yaxis()  # brighter is up; the four share their axes
     axes[0, 0].locator_params("x", nbins=5)
@@ -109,20 +162,20 @@ def draw_light_curves(found: DataFrame) -> Figure:
 
 
 def draw_cutouts(alerts: DataFrame) -> Figure:
-    """Draw the images of the three alerts whose objects are brightest now, of those with large ones."""
-    names = ("science", "template", "difference")
-    rows = alerts.where("science.width > 60 and magnitude is not null").orderBy("magnitude").limit(3)
+    """Draw the images of the three brightest of the larger alerts."""
+    small = alerts.where("size(prvDiaSources) > 170").select("diaSourceId", "diaSource.psfFlux")
+    brightest = [row["diaSourceId"] for row in small.orderBy("psfFlux", ascending=False).limit(3).collect()]
+    rows = alerts.where(functions.col("diaSourceId").isin(brightest)).collect()
     figure = Figure(figsize=(6.4, 6.9), dpi=100, layout="constrained")
     axes = figure.subplots(3, 3)
-    for row, line in zip(rows.select("object_id", "magnitude", *names).collect(), axes, strict=True):
-        for name, axis in zip(names, line, strict=True):
-            image = row[name]
-            pixels = np.frombuffer(image["pixels"], "<f4").reshape(image["height"], image["width"])
+    for row, line in zip(rows, axes, strict=True):
+        for name, axis in zip(CUTOUTS, line, strict=True):
+            pixels = fits.getdata(io.BytesIO(row[f"cutout{name}"]))
             axis.imshow(pixels, cmap="gray", vmin=-3, vmax=20, origin="lower")
-            axis.set_title(name, fontsize="medium")
-            axis.set_xlabel(f"{image['width']} pixels")
+            axis.set_title(name.lower(), fontsize="medium")
+            axis.set_xlabel(f"{pixels.shape[1]} pixels")
             axis.set(xticks=[], yticks=[])
-        line[0].set_ylabel(f"{row['object_id']}\n{row['magnitude']:.1f} mag")
+        line[0].set_ylabel(f"{row['diaObject']['diaObjectId']}\n{row['diaSource']['psfFlux'] / 1000:.0f} µJy")
     return figure
 
 

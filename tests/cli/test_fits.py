@@ -11,6 +11,7 @@ from typing import Any
 import matplotlib.image
 import numpy as np
 import pytest
+from astropy.io import fits as astropy_fits
 
 from serde_chain.cli.fits import is_gzipped_fits, picture
 from serde_chain.cli.values import images_in, save
@@ -47,6 +48,17 @@ def test_pixels(kind: str, wrap: Any) -> None:
     assert np.unravel_index(image.argmax(), image.shape) == (62 * 4 - 20 * 4, 40) or image[(62 - 20) * 4, 40] == 1
     assert 0.05 < np.median(image) < 0.6  # the noise is seen
     assert (image[::4, ::4] == image[3::4, 3::4]).all()
+
+
+@pytest.mark.parametrize("kind", ["u1", "i2", "i4", "f4", "f8"])
+def test_files_of_astropy(kind: str) -> None:
+    pixels = star(kind)
+    file = BytesIO()
+    image = astropy_fits.PrimaryHDU(pixels, astropy_fits.Header({"OBJECT": "M 51", "EXPTIME": 30.0}))
+    # As in Rubin's alerts, the variance and a table follow in extensions.
+    astropy_fits.HDUList([image, astropy_fits.ImageHDU(pixels * 0), astropy_fits.BinTableHDU()]).writeto(file)
+    assert (seen(picture(file.getvalue())) == seen(picture(fits(pixels)))).all()
+    assert is_gzipped_fits(gzip.compress(file.getvalue()))
 
 
 def test_other_layouts() -> None:

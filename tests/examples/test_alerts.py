@@ -49,7 +49,7 @@ def look_at_light_curves(figure: Figure) -> None:
     assert [text.get_text() for legend in figure.legends for text in legend.get_texts()] == ["u", "g", "r", "i", "z"]
     titles = [axis.get_title() for axis in figure.axes]
     assert len(set(titles)) == 4
-    assert all(re.fullmatch(r"SRV26\d{8}", title) for title in titles)
+    assert all(re.fullmatch(r"26\d{8}", title) for title in titles)
     for axis in figure.axes:
         faintest, brightest = axis.get_ylim()
         assert faintest > brightest
@@ -61,7 +61,7 @@ def look_at_light_curves(figure: Figure) -> None:
 
 def look_at_cutouts(figure: Figure) -> None:
     assert [axis.get_title() for axis in figure.axes] == ["science", "template", "difference"] * 3
-    assert all(re.fullmatch(r"SRV26\d{8}\n\d\d\.\d mag", axis.get_ylabel()) for axis in figure.axes[::3])
+    assert all(re.fullmatch(r"26\d{8}\n\d+ µJy", axis.get_ylabel()) for axis in figure.axes[::3])
     for science, template, difference in np.reshape(np.array(figure.axes, object), (3, 3)):
         images = [np.asarray(axis.images[0].get_array()) for axis in (science, template, difference)]
         height, width = images[0].shape
