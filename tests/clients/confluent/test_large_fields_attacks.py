@@ -4,6 +4,7 @@ import json
 import signal
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -13,7 +14,7 @@ from payload_stores import PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import Consumer, Producer
-from serde_chain.testing.services import KafkaBroker
+from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.large_fields import HEADER
 
 LARGE = "x" * 9000
@@ -171,3 +172,83 @@ def test_an_interrupted_reader_loses_nothing(config: dict[str, Any], store: Gate
         while len(found) < 3:
             found += reader.consume(3 - len(found), SECONDS)
     assert [message.value() for message in found] == [{"id": at, "body": LARGE, "body2": LARGE} for at in range(3)]
+
+
+def test_pause_and_seek_with_fetches_in_flight(config: dict[str, Any], store: Gate, topic: str) -> None:
+    with Producer(config) as producer:
+        for at in range(4):
+            producer.produce(topic, {"id": at, "body": LARGE})
+        assert producer.flush(SECONDS) == 0
+    store.is_open.clear()
+    store.asked.clear()
+    place = confluent_kafka.TopicPartition(topic, 0, 1)
+    with consumer(config, topic) as reader:
+        while not store.asked.is_set():
+            assert reader.poll(0.1) is None
+        reader.pause([place])
+        store.is_open.set()
+        assert reader.poll(1) is None
+        reader.seek(place)
+        reader.resume([place])
+        assert [reader.poll(SECONDS).value()["id"] for _ in range(3)] == [1, 2, 3]
+
+
+def test_a_mirror_whose_primary_lost_the_fields(
+    config: dict[str, Any], s3_server: S3Server, bucket: str, tmp_path: Path, topic: str
+) -> None:
+    mirrored = {
+        **config,
+        "large.message.payload.store.class": "mirror",
+        "mirror.primary": "local",
+        "mirror.secondary": "s3",
+        "local.path": str(tmp_path),
+        **s3_server.store_config(bucket),
+    }
+    value = {"body": LARGE, "body2": LARGE[::-1] + "y"}
+    with Producer(mirrored) as producer:
+        producer.produce(topic, value)
+        assert producer.flush(SECONDS) == 0
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    for path in files:
+        path.unlink()
+    with consumer(mirrored, topic) as reader:
+        assert reader.poll(SECONDS).value() == value
+
+
+def test_a_cache_serves_fields_of_several_records(config: dict[str, Any], store: Gate, topic: str) -> None:
+    faulty = FaultyStore(store)
+    config |= {"large.message.id": "content", "large.message.payload.store.class": faulty}
+    with Producer(config) as producer:
+        for at in range(3):
+            producer.produce(topic, {"id": at, "body": LARGE})
+        assert producer.flush(SECONDS) == 0
+    faulty.calls.clear()
+    cached = {"large.message.store.cache.bytes": 1_000_000, "large.message.downloads.in.flight": 1}
+    with consumer(config | cached, topic) as reader:
+        assert [reader.poll(SECONDS).value()["body"] for _ in range(3)] == [LARGE] * 3
+    assert len(faulty.calls) == 1
+
+
+def test_keyed_ids_by_route(config: dict[str, Any], tmp_path: Path, topic: str) -> None:
+    config |= {
+        "large.message.id": "keyed",
+        "large.message.route.own.topics": topic,
+        "large.message.route.own.payload.store.class": "local",
+        "large.message.route.own.local.path": str(tmp_path),
+    }
+    values = [{"body": LARGE, "body2": LARGE + "2"}, {"body": LARGE, "body2": LARGE + "3"}]
+    reports: list[Any] = []
+    with Producer(config) as producer:
+        for value in values:
+            producer.produce(topic, value, "key", on_delivery=lambda error, _: reports.append(error))
+        producer.produce(topic, values[0], on_delivery=lambda error, _: reports.append(error))
+        assert producer.flush(SECONDS) == 0
+    assert sum(error is None for error in reports) == 2
+    assert "keyed payload ids need the record's key" in str(next(error for error in reports if error))
+    # All payloads of a key are in one folder; equal ones are one.
+    (folder,) = {path.parent for path in tmp_path.rglob("*") if path.is_file()}
+    assert len(list(folder.iterdir())) == 3
+    assert stored(topic) == 0
+    with consumer(config, topic) as reader:
+        assert [reader.poll(SECONDS).value() for _ in range(2)] == values
