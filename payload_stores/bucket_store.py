@@ -1,15 +1,20 @@
-"""Base of the bucket stores: parallel range downloads."""
+"""Base of the bucket stores: parallel range downloads, and deletion of many objects."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import BinaryIO
+from collections.abc import Mapping, Sequence
+from typing import BinaryIO, Final
 
 from payload_stores.buffers import checked_range
+from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.multipart import Downloads, Source
 from payload_stores.references import RootedStore
 
 __all__ = ["BucketStore"]
+
+# As many as Amazon's DeleteObjects takes.
+_AT_ONCE: Final = 1000
 
 
 class BucketStore(RootedStore):
@@ -43,3 +48,42 @@ class BucketStore(RootedStore):
         source = self._source(reference)
         with source.errors():
             return self._downloads.open(source, lambda size: self.check_size(size, reference))
+
+    @abstractmethod
+    def delete(self, reference: str) -> None:
+        """Delete one of the store's own payloads. See :class:`~payload_stores.SupportsDelete`."""
+
+    @abstractmethod
+    def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        """Delete up to a thousand own payloads at once; the errors of those that were refused, as far as known.
+
+        Raises:
+            PayloadStoreError: The request failed, or cannot tell which object was refused.
+        """
+
+    def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        """Delete the store's own payloads, a thousand at once. See :class:`~payload_stores.SupportsDeleteMany`."""
+        waiting = list(dict.fromkeys(references))
+        for reference in waiting:
+            self.roots.locate(reference, own_only=True)
+        failed: dict[str, PayloadStoreError] = {}
+        for at in range(0, len(waiting), _AT_ONCE):
+            part = waiting[at : at + _AT_ONCE]
+            try:
+                failed.update(self._delete_part(part))
+            except (PayloadStoreUnavailableError, PayloadAccessDeniedError):
+                raise
+            except PayloadStoreError:  # a server without bulk deletes, or one object of many
+                failed.update(self._delete_singly(part))
+        return failed
+
+    def _delete_singly(self, references: Sequence[str]) -> dict[str, PayloadStoreError]:
+        failed: dict[str, PayloadStoreError] = {}
+        for reference in references:
+            try:
+                self.delete(reference)
+            except PayloadStoreUnavailableError:
+                raise
+            except PayloadStoreError as error:
+                failed[reference] = error
+        return failed

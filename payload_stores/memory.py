@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import BinaryIO, ClassVar, Final
@@ -12,7 +12,7 @@ from typing import BinaryIO, ClassVar, Final
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PublishContext
 from payload_stores.buffers import checked_range
-from payload_stores.errors import PayloadNotFoundError
+from payload_stores.errors import PayloadNotFoundError, PayloadStoreError
 from payload_stores.ids import sha256_digest
 
 __all__ = ["MemoryStore"]
@@ -67,6 +67,14 @@ class MemoryStore(references.RootedStore):
         path = self._path(reference)
         with self._lock:
             self._payloads.pop(path, None)
+
+    def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        """Delete payloads. See :class:`~payload_stores.SupportsDeleteMany`."""
+        paths = [self._path(reference) for reference in references]
+        with self._lock:
+            for path in paths:
+                self._payloads.pop(path, None)
+        return {}
 
     def info(self, reference: str) -> PayloadInfo:
         """Size and time of a payload. See :class:`~payload_stores.SupportsInfo`."""

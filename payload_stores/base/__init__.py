@@ -25,7 +25,7 @@ methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
 
 from typing import Final
 
-from payload_stores.base.delete import SupportsDelete
+from payload_stores.base.delete import SupportsDelete, SupportsDeleteMany
 from payload_stores.base.expiration import SupportsExpiration
 from payload_stores.base.info import SupportsInfo
 from payload_stores.base.leftovers import SupportsLeftoverCount, SupportsLeftovers
@@ -43,15 +43,15 @@ from payload_stores.buffers import Buffer
 from payload_stores.records import StoredRecord
 
 CAPABILITIES: Final[tuple[type, ...]] = (
-    SupportsDelete, SupportsExpiration, SupportsInfo, SupportsLeftoverCount, SupportsLeftovers, SupportsList,
-    SupportsOptOut, SupportsPreparation, SupportsRanges, SupportsRecords, SupportsRetryCount, SupportsStreaming,
-    SupportsTopics, SupportsTransactions,
+    SupportsDelete, SupportsDeleteMany, SupportsExpiration, SupportsInfo, SupportsLeftoverCount, SupportsLeftovers,
+    SupportsList, SupportsOptOut, SupportsPreparation, SupportsRanges, SupportsRecords, SupportsRetryCount,
+    SupportsStreaming, SupportsTopics, SupportsTransactions,
 )  # fmt: skip
 """All optional capabilities of a :class:`PayloadStore`; a middleware has those of its inner store."""
 
 __all__ = [
     "CAPABILITIES", "Buffer", "PayloadInfo", "PayloadStore", "PublishContext", "RecordWriter", "StoredRecord",
-    "SupportsDelete", "SupportsExpiration", "SupportsInfo", "SupportsLeftoverCount", "SupportsLeftovers",
-    "SupportsList", "SupportsOptOut", "SupportsPreparation", "SupportsRanges", "SupportsRecords", "SupportsRetryCount",
-    "SupportsStreaming", "SupportsTopics", "SupportsTransactions",
+    "SupportsDelete", "SupportsDeleteMany", "SupportsExpiration", "SupportsInfo", "SupportsLeftoverCount",
+    "SupportsLeftovers", "SupportsList", "SupportsOptOut", "SupportsPreparation", "SupportsRanges", "SupportsRecords",
+    "SupportsRetryCount", "SupportsStreaming", "SupportsTopics", "SupportsTransactions",
 ]  # fmt: skip

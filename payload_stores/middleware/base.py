@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial, update_wrapper
 from typing import Any, BinaryIO, ClassVar, Final, TypeVar, cast
@@ -18,7 +18,7 @@ from payload_stores.base import (
     RecordWriter,
     StoredRecord,
 )
-from payload_stores.errors import UntrustedReferenceError
+from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.options import Option
 
 __all__ = ["Middleware"]
@@ -117,7 +117,7 @@ class Middleware(PayloadStore):
 
         Args:
             operation: A bound method of the inner store.
-            *args: Its arguments; the first is a topic or a reference.
+            *args: Its arguments; the first is a topic, a reference, or several references.
         """
         return operation(*args)
 
@@ -180,6 +180,9 @@ class Middleware(PayloadStore):
 
     def delete(self, reference: str) -> None:
         self.call(self._inner.delete, reference)
+
+    def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        return self.call(self._inner.delete_many, references)
 
     def info(self, reference: str) -> PayloadInfo:
         return self.call(self._inner.info, reference)

@@ -6,7 +6,7 @@ import copy
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import BinaryIO, Final, NamedTuple, TypeVar
@@ -296,6 +296,16 @@ class Cache(Middleware):
             super().delete(reference)
         finally:
             self.payloads.forget(reference)  # in case it was fetched meanwhile
+
+    def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        """Delete payloads, also from the cache. See :class:`~payload_stores.SupportsDeleteMany`."""
+        for reference in references:
+            self.payloads.forget(reference)
+        try:
+            return super().delete_many(references)
+        finally:
+            for reference in references:
+                self.payloads.forget(reference)  # as for one
 
     def _get(self, reference: str, digest: str | None, download: Callable[[], bytes], size: int | None = None) -> bytes:
         payload = self.payloads.get(reference, digest, download, size=size)

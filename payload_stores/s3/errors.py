@@ -28,6 +28,7 @@ __all__ = [
     "NO_UPLOAD",
     "error_code",
     "field",
+    "refusal",
     "translated",
 ]
 
@@ -146,11 +147,25 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
 )
 
 
+def refusal(answer: Mapping[str, Any], reference: str) -> PayloadStoreError:
+    """The error of one object in the answer to a request about many.
+
+    Args:
+        answer: Its code and message, as S3 sent them.
+        reference: The object's reference.
+    """
+    kind, message, hint = _meaning(str(answer.get("Code", "")), str(answer.get("Message", "")), 0)
+    return kind(message, hint=hint, store="s3", reference=reference)
+
+
 def _client_error(error: Exception) -> _Meaning:
     response = getattr(error, "response", {})
-    code = error_code(error)
     status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    text = (response.get("Error", {}).get("Message") or "no further text").removesuffix(".")  # a hint may follow
+    return _meaning(error_code(error), str(response.get("Error", {}).get("Message") or ""), status)
+
+
+def _meaning(code: str, text: str, status: int) -> _Meaning:
+    text = (text or "no further text").removesuffix(".")  # a hint may follow
     message = f"S3 answered {code}: {text}"
     for codes, kind, hint in _MEANINGS:
         if code in codes:

@@ -9,7 +9,7 @@ Kafka's default ``max.block.ms`` (KIP-1159).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -39,10 +39,12 @@ from payload_stores.s3.errors import (
     CONFLICT,
     EXISTS,
     FORBIDDEN,
+    MISSING,
     NO_RULES,
     NOT_IMPLEMENTED,
     error_code,
     field,
+    refusal,
     translated,
 )
 from payload_stores.s3.lifecycle import earliest_expiration, with_expiration
@@ -246,6 +248,18 @@ class S3Store(BucketStore):
         target = self._locate(reference, own_only=True)
         with translated(reference=reference):
             self._client.delete_object(Bucket=target["Bucket"], Key=target["Key"])
+
+    def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        keys = {self._locate(reference, own_only=True)["Key"]: reference for reference in references}
+        wanted: Any = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
+        with translated(reference=references[0]):
+            answer = self._client.delete_objects(Bucket=self._bucket, Delete=wanted)
+        failed: dict[str, PayloadStoreError] = {}
+        for error in answer.get("Errors", ()):
+            reference = keys.get(error.get("Key", ""))
+            if reference is not None and error.get("Code") not in MISSING:
+                failed[reference] = refusal(error, reference)
+        return failed
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, a thousand per request. See :class:`~payload_stores.SupportsList`."""

@@ -26,8 +26,8 @@ Kind = Literal["latency", "transient", "permanent", "cut", "corrupt", "hang", "e
 # Operations that return payloads, which can be damaged.
 _READS: Final = frozenset({"download", "download_record", "read_range", "open"})
 _CUTS: Final = _READS | {"publish", "publish_stream", "publish_record", "list"}
-_OPERATIONS: Final = _CUTS | {"delete", "info", "expiration", "set_expiration", "unprepared"}
-_AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record", "delete"})
+_OPERATIONS: Final = _CUTS | {"delete", "delete_many", "info", "expiration", "set_expiration", "unprepared"}
+_AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record", "delete", "delete_many"})
 
 
 @dataclass(frozen=True)

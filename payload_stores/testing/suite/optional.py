@@ -18,6 +18,7 @@ from payload_stores.base import (
     PayloadStore,
     PublishContext,
     SupportsDelete,
+    SupportsDeleteMany,
     SupportsInfo,
     SupportsLeftoverCount,
     SupportsLeftovers,
@@ -83,6 +84,23 @@ class OptionalTests(StoreTests):
                 store.delete(foreign)
         assert store.download(reference) == b"data"
 
+    def test_delete_many(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsDeleteMany):
+            pytest.skip("the store deletes one by one")
+        gone = [store.publish(self.topic, b"data") for _ in range(3)]
+        kept = store.publish(self.topic, b"data")
+        if isinstance(store, SupportsDelete):
+            store.delete(gone[0])
+        with pytest.raises(UntrustedReferenceError):
+            store.delete_many([gone[1], "other://host/t/1"])
+        assert store.download(gone[1]) == b"data"
+        assert not store.delete_many([])
+        assert not store.delete_many([*gone, gone[1]])
+        assert not store.delete_many(gone)
+        if isinstance(store, SupportsList):
+            assert [info.reference for info in store.list(self.topic)] == [kept]
+        assert store.download(kept) == b"data"
+
     def test_info(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsInfo):
             pytest.skip("the store cannot look at one payload alone")
@@ -120,9 +138,12 @@ class OptionalTests(StoreTests):
                 self.raw_write(kept, name, b"of another program")
         listed = [info.reference for info in store.list(self.topic)]
         assert kept in listed
+        if isinstance(store, SupportsDeleteMany):
+            assert not store.delete_many(listed[::2])
+            del listed[::2]
         for reference in listed:
             store.delete(reference)
-        assert kept not in {info.reference for info in store.list(self.topic)}
+        assert not list(store.list(self.topic))
 
     def test_a_part_of_a_list(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsList):

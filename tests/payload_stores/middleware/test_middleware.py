@@ -252,7 +252,7 @@ def test_operations_of_one_request_go_through_call() -> None:
             return update_wrapper(lambda *_args, **_kwargs: None, getattr(Middleware, name))
 
     requests = {
-        *("publish", "download", "download_verified", "delete", "open", "read_range", "info"),
+        *("publish", "download", "download_verified", "delete", "delete_many", "open", "read_range", "info"),
         *("publish_record", "download_record", "expiration", "set_expiration", "unprepared"),
     }
     methods = {name for part in (PayloadStore, *CAPABILITIES) for name in _contract(part)[0]} - {"supports"}

@@ -67,7 +67,15 @@ class _Raw(io.BytesIO):
         yield self.read()
 
 
-def answers(store: S3Store, request: str, status: int, code: str, when: Callable[[Any], bool] = lambda _: True) -> None:
+def answers(
+    store: S3Store,
+    request: str,
+    status: int,
+    code: str,
+    when: Callable[[Any], bool] = lambda _: True,
+    *,
+    body: str | None = None,
+) -> None:
     """Let requests of a kind be answered with an error, instead of being sent.
 
     Args:
@@ -76,8 +84,10 @@ def answers(store: S3Store, request: str, status: int, code: str, when: Callable
         status: HTTP status of the answers.
         code: S3's code of the error.
         when: Which of these requests; it is given each.
+        body: Another body than that of an error.
     """
-    body = f"<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>" if code else ""
+    if body is None:
+        body = f"<Error><Code>{code}</Code><Message>as the test wants it</Message></Error>" if code else ""
 
     def answer(request: Any, **_: object) -> AWSResponse | None:
         return AWSResponse(request.url, status, HTTPHeaders(), _Raw(body.encode())) if when(request) else None
@@ -88,6 +98,73 @@ def answers(store: S3Store, request: str, status: int, code: str, when: Callable
 
 def uploads_left(store: S3Store) -> int:
     return len(store._client.list_multipart_uploads(Bucket=store._bucket).get("Uploads", []))
+
+
+# Deleting many
+
+
+def published(store: S3Store, count: int) -> list[str]:
+    return [store.publish("t", b"data") for _ in range(count)]
+
+
+def requests_of(store: S3Store) -> list[str]:
+    names: list[str] = []
+    events: Any = store._client.meta.events
+    events.register("before-call.s3", lambda model, **_: names.append(model.name))
+    return names
+
+
+def test_a_thousand_are_deleted_by_a_request(store: S3Store) -> None:
+    references = published(store, 2)
+    names = requests_of(store)
+    absent = [f"s3://{store._bucket}/t/{number}" for number in range(1999)]
+    assert store.delete_many([*references, *absent]) == {}
+    assert names == ["DeleteObjects"] * 3
+    assert list(store.list("t")) == []
+
+
+def test_an_object_that_is_refused_among_others(store: S3Store) -> None:
+    refused, gone, missing = published(store, 3)
+    keys = [reference.removeprefix(f"s3://{store._bucket}/") for reference in (refused, missing)]
+    errors = "".join(
+        f"<Error><Key>{key}</Key><Code>{code}</Code><Message>no</Message></Error>"
+        for key, code in zip([*keys, "other"], ["AccessDenied", "NoSuchKey", "AccessDenied"], strict=True)
+    )
+    answers(store, "DeleteObjects", 200, "", body=f"<DeleteResult>{errors}</DeleteResult>")
+    (found,) = (failed := store.delete_many([refused, gone, missing])).items()
+    assert found[0] == refused
+    assert isinstance(failed[refused], PayloadAccessDeniedError)
+    assert failed[refused].context["reference"] == refused
+    assert "AccessDenied: no" in failed[refused].message
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(501, "NotImplemented"), (405, "MethodNotAllowed"), (400, "MalformedXML")]
+)
+def test_servers_without_bulk_deletes(store: S3Store, status: int, code: str) -> None:
+    references = published(store, 3)
+    answers(store, "DeleteObjects", status, code)
+    denied = references[1].rpartition("/")[2]
+    answers(store, "DeleteObject", 403, "AccessDenied", lambda request: request.url.endswith(denied))
+    failed = store.delete_many(references)
+    assert [*failed] == [references[1]]
+    assert [info.reference for info in store.list("t")] == [references[1]]
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "expected"),
+    [(503, "SlowDown", PayloadStoreUnavailableError), (403, "AccessDenied", PayloadAccessDeniedError)],
+)
+def test_a_bulk_delete_that_fails_as_a_whole(
+    store: S3Store, status: int, code: str, expected: type[PayloadStoreError]
+) -> None:
+    references = published(store, 3)
+    names = requests_of(store)
+    answers(store, "DeleteObjects", status, code)
+    with pytest.raises(expected):
+        store.delete_many(references)
+    assert names == ["DeleteObjects"]
+    assert len(list(store.list("t"))) == 3
 
 
 # Errors of S3

@@ -148,7 +148,7 @@ def test_the_same_seed_has_the_same_faults() -> None:
     [
         ({"kind": "transcient"}, "no kind of fault 'transcient'; did you mean transient"),
         ({"kind": "cut", "operations": ("publsh",)}, "no operation 'publsh'; did you mean publish"),
-        ({"kind": "cut", "operations": ("x",)}, "no operation 'x'; delete, download, "),
+        ({"kind": "cut", "operations": ("x",)}, "no operation 'x'; delete, delete_many, download, "),
         ({"kind": "cut", "operations": "publish"}, "operations is a tuple of names, not 'publish'"),
         ({"kind": "cut", "probability": 10}, "between 0 and 1, not 10"),
     ],
