@@ -76,6 +76,10 @@ class MemoryStore(references.RootedStore):
                 self._payloads.pop(path, None)
         return {}
 
+    def now(self) -> datetime:
+        """This machine's time. See :class:`~payload_stores.SupportsClock`."""
+        return datetime.now(UTC)
+
     def info(self, reference: str) -> PayloadInfo:
         """Size and time of a payload. See :class:`~payload_stores.SupportsInfo`."""
         data, modified = self._stored(reference)

@@ -6,6 +6,7 @@ methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
 ===================  =======================================================================================
 ``store.py``         required and default methods of every store
 ``checks.py``        helpers for every store: topic, size, digest, age, untrusted references
+``clock.py``         tells the server's time
 ``delete.py``        deletes payloads
 ``listing.py``       lists the payloads of a topic
 ``info.py``          reads size and time of one payload, cheaper than a listing
@@ -25,6 +26,7 @@ methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
 
 from typing import Final
 
+from payload_stores.base.clock import SupportsClock
 from payload_stores.base.delete import SupportsDelete, SupportsDeleteMany
 from payload_stores.base.expiration import SupportsExpiration
 from payload_stores.base.info import SupportsInfo
@@ -43,15 +45,16 @@ from payload_stores.buffers import Buffer
 from payload_stores.records import StoredRecord
 
 CAPABILITIES: Final[tuple[type, ...]] = (
-    SupportsDelete, SupportsDeleteMany, SupportsExpiration, SupportsInfo, SupportsLeftoverCount, SupportsLeftovers,
-    SupportsList, SupportsOptOut, SupportsPreparation, SupportsRanges, SupportsRecords, SupportsRetryCount,
-    SupportsStreaming, SupportsTopics, SupportsTransactions,
+    SupportsClock, SupportsDelete, SupportsDeleteMany, SupportsExpiration, SupportsInfo, SupportsLeftoverCount,
+    SupportsLeftovers, SupportsList, SupportsOptOut, SupportsPreparation, SupportsRanges, SupportsRecords,
+    SupportsRetryCount, SupportsStreaming, SupportsTopics, SupportsTransactions,
 )  # fmt: skip
 """All optional capabilities of a :class:`PayloadStore`; a middleware has those of its inner store."""
 
 __all__ = [
     "CAPABILITIES", "Buffer", "PayloadInfo", "PayloadStore", "PublishContext", "RecordWriter", "StoredRecord",
-    "SupportsDelete", "SupportsDeleteMany", "SupportsExpiration", "SupportsInfo", "SupportsLeftoverCount",
-    "SupportsLeftovers", "SupportsList", "SupportsOptOut", "SupportsPreparation", "SupportsRanges", "SupportsRecords",
-    "SupportsRetryCount", "SupportsStreaming", "SupportsTopics", "SupportsTransactions",
+    "SupportsClock", "SupportsDelete", "SupportsDeleteMany", "SupportsExpiration", "SupportsInfo",
+    "SupportsLeftoverCount", "SupportsLeftovers", "SupportsList", "SupportsOptOut", "SupportsPreparation",
+    "SupportsRanges", "SupportsRecords", "SupportsRetryCount", "SupportsStreaming", "SupportsTopics",
+    "SupportsTransactions",
 ]  # fmt: skip

@@ -248,6 +248,15 @@ class LocalStore(references.RootedStore):
             ) from error
         return f"the folder {marker}"
 
+    def now(self) -> datetime:
+        """The file system's time, of a temporary file. See :class:`~payload_stores.SupportsClock`."""
+        with (
+            self._errors(),
+            folders.entered(self.path, folders.MARKER) as parts,
+            folders.temporary_file(parts) as (file, _),
+        ):
+            return datetime.fromtimestamp(os.fstat(file).st_mtime, UTC)
+
     def remove_leftovers(self, older_than_ms: int = _DAY_MS) -> int:
         """Remove leftovers of killed writers in the whole folder. See :class:`~payload_stores.SupportsLeftovers`.
 

@@ -210,6 +210,9 @@ class Middleware(PayloadStore):
 
     # Capabilities: straight to the inner store
 
+    def now(self) -> datetime:
+        return self._inner.now()
+
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         return self._inner.publish_stream(topic, reader, context)
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
@@ -248,6 +249,13 @@ class S3Store(BucketStore):
         target = self._locate(reference, own_only=True)
         with translated(reference=reference):
             self._client.delete_object(Bucket=target["Bucket"], Key=target["Key"])
+
+    def now(self) -> datetime:
+        """The server's time, of its answer about the bucket. See :class:`~payload_stores.SupportsClock`."""
+        with translated():
+            answer: Any = self._client.head_bucket(Bucket=self._bucket)
+            told = field(answer["ResponseMetadata"]["HTTPHeaders"], "date")
+            return parsedate_to_datetime(told).astimezone(UTC)
 
     def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
         keys = {self._locate(reference, own_only=True)["Key"]: reference for reference in references}

@@ -17,6 +17,7 @@ import pytest
 from payload_stores.base import (
     PayloadStore,
     PublishContext,
+    SupportsClock,
     SupportsDelete,
     SupportsDeleteMany,
     SupportsInfo,
@@ -100,6 +101,18 @@ class OptionalTests(StoreTests):
         if isinstance(store, SupportsList):
             assert [info.reference for info in store.list(self.topic)] == [kept]
         assert store.download(kept) == b"data"
+
+    def test_clock(self, store: PayloadStore) -> None:
+        if not (isinstance(store, SupportsClock) and isinstance(store, SupportsList)):
+            pytest.skip("the store's server does not tell its time")
+        store.publish(f"{self.topic}2", b"the first one may create the store")
+        before = store.now()
+        store.publish(self.topic, b"data")
+        after = store.now()
+        assert before.utcoffset() is not None
+        (info,) = store.list(self.topic)
+        second = timedelta(seconds=1)
+        assert before - second <= info.modified <= after + second
 
     def test_info(self, store: PayloadStore) -> None:
         if not isinstance(store, SupportsInfo):
