@@ -34,7 +34,7 @@ def units(items: Sequence[pytest.Item]) -> dict[str, str]:
     found = {item.nodeid: unit(item) for item in items}
     spark = [name for name, group in found.items() if group == SPARK]
     if len(spark) > _MANY:
-        found.update({name: JOBS for name in spark if name.startswith("tests/spark/jobs/")})
+        found.update({name: JOBS for name in spark if name.startswith(("tests/jobs/", "tests/spark/jobs/"))})
     return found
 
 

@@ -183,6 +183,37 @@ def test_entry_metadata(installed: Installed, tmp_path: Path) -> None:
     assert "--check" in environment.serde_chain("stamp", "--help", folder=tmp_path)
 
 
+FILLED = """
+from payload_stores import open_store
+from serde_chain import Producer
+from serde_chain.config import load
+
+config = load("client.toml")
+with Producer(config) as producer:
+    producer.produce("TOPIC", bytes(500))
+open_store("local", config).publish("TOPIC", bytes(300))
+"""
+
+
+def test_jobs_without_spark(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    environment = installed("serde-chain[kafka,cli]")
+    assert not [path for path in environment.packages.iterdir() if path.name in {"pyspark", "pyarrow", "pandas"}]
+    broker.create_topic(f"{topic}-copy")
+    stored = {"value.serializers": "bytes, large-message", "large.message.payload.store.class": "local"}
+    client = {**broker.client_config(), **stored, "large.message.threshold.bytes": 100, "local.path": str(tmp_path)}
+    for name, path in (("client.toml", "payloads"), ("target.toml", "moved")):
+        config = {**client, "local.path": str(tmp_path / path)}
+        lines = (f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in config.items())
+        (tmp_path / name).write_text("".join(lines))
+    environment.run(FILLED.replace("TOPIC", topic), tmp_path)
+    calls = ("sweep", "client.toml", topic, "--grace", "0s", "--delete"), ("audit", "client.toml", topic)
+    swept, audited = (environment.serde_chain(*call, folder=tmp_path) for call in calls)
+    assert "1 deleted, 300 bytes" in swept
+    assert audited == "1 references, 0 problems\n"
+    moved = environment.serde_chain("migrate", "client.toml", "target.toml", topic, f"{topic}-copy", folder=tmp_path)
+    assert moved == "1 records copied, 1 payloads moved\n"
+
+
 def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> None:
     page = PAGES["bakdata.md"]
     (properties,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)

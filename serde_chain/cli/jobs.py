@@ -1,4 +1,4 @@
-"""``serde-chain sweep``, ``audit`` and ``migrate``: the jobs of :mod:`serde_chain.spark.jobs` as commands."""
+"""``serde-chain sweep``, ``audit`` and ``migrate``: the jobs of :mod:`serde_chain.jobs`, with and without Spark."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import logging
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,9 +25,13 @@ from serde_chain.errors import JobError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from serde_chain.jobs.sweeping import Progress
+
 __all__ = ["audit", "migrate", "sweep"]
 
 _SHOWN: Final = 100
+_MOST_LOCAL: Final = 10_000_000
+_AUTO, _LOCAL, _SPARK = "auto", "local", "spark"
 _ADVICE: Final = "Check --master and --conf, and Spark's output before this line"
 _UNITS: Final = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -38,13 +44,21 @@ def _milliseconds(_ctx: click.Context, _param: click.Parameter, value: str) -> i
     return int(match[1]) * _UNITS[match[2]]
 
 
-def _in_spark(command: Callable[..., None]) -> Callable[..., None]:
+def _job(command: Callable[..., None]) -> Callable[..., None]:
     """The options of all jobs, and their exit code."""
     command = terminated_as_interrupted()(command)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line."),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times."),
-        click.option("--master", default="local[*]", show_default=True, help="Spark's master."),
+        click.option("--master", help="Spark's master.  [default: local[*]]"),
+        click.option(
+            "--engine",
+            type=click.Choice([_AUTO, _LOCAL, _SPARK]),
+            default=_AUTO,
+            show_default=True,
+            help="local: this process alone. spark: Spark. auto: spark with --master or --conf, or for more than "
+            f"{_MOST_LOCAL:,} records if pyspark is installed; otherwise local. The result is the same.",
+        ),
     ):
         command = option(command)
     return command
@@ -62,7 +76,7 @@ def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
 
 @click.command(epilog=example("sweep client.toml alerts alerts-dead"))
 @_on_topics
-@_in_spark
+@_job
 @click.option(
     "--grace", callback=_milliseconds, default="24h", show_default=True, help="Keep younger payloads: 90m, 24h, 7d."
 )
@@ -75,7 +89,8 @@ def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
 def sweep(  # noqa: PLR0917, click passes them by name
     file: Path,
     topics: tuple[str, ...],
-    master: str,
+    engine: str,
+    master: str | None,
     conf: tuple[str, ...],
     as_json: bool,
     grace: int,
@@ -88,10 +103,17 @@ def sweep(  # noqa: PLR0917, click passes them by name
     topics that may refer to them, including mirrors and dead-letter topics. Without --delete, nothing is deleted.
     Exit code 1: the sweep failed or is incomplete; it is safe to run it again.
     """
-    with Telling() as told, _session("serde-chain sweep", master, conf) as spark:
-        from serde_chain.spark.jobs import sweep as run
+    options: dict[str, Any] = {"grace_ms": grace, "delete": delete, "manifest": manifest}
+    if _is_local(engine, master, conf, file, topics):
+        from serde_chain import jobs
 
-        report = run(spark, file, topics, grace_ms=grace, delete=delete, manifest=manifest, progress=told)
+        with Telling("connecting") as told:
+            report = jobs.sweep(file, topics, progress=told, **options)
+    else:
+        with _session("serde-chain sweep", master, conf) as (spark, told):
+            from serde_chain.spark.jobs import sweep as run
+
+            report = run(spark, file, topics, progress=told, **options)
     content = {**dataclasses.asdict(report), "manifest": None if report.manifest is None else str(report.manifest)}
     lines = [
         f"{report.live:,} payloads are in use, {report.listed:,} in the stores are older than the grace period",
@@ -107,30 +129,44 @@ def sweep(  # noqa: PLR0917, click passes them by name
 
 @click.command(epilog=example("audit client.toml alerts"))
 @_on_topics
-@_in_spark
+@_job
 @click.option(
     "--no-payloads", is_flag=True, help="Do not download payloads: only read the last byte to see that they exist."
 )
 def audit(
-    file: Path, topics: tuple[str, ...], *, master: str, conf: tuple[str, ...], as_json: bool, no_payloads: bool
+    file: Path,
+    topics: tuple[str, ...],
+    *,
+    engine: str,
+    master: str | None,
+    conf: tuple[str, ...],
+    as_json: bool,
+    no_payloads: bool,
 ) -> None:
     """Check that all references lead to their payloads.
 
     The references are those in the TOPICs, and the payloads those in the stores of CONFIG (.toml or .properties).
     Exit code 1: some references lead nowhere, or the audit failed. The first problems are listed.
     """
-    with Telling(), _session("serde-chain audit", master, conf) as spark:
-        from serde_chain.spark.jobs import audit as run
+    if _is_local(engine, master, conf, file, topics):
+        from serde_chain import jobs
 
-        report = run(spark, file, topics, payloads=not no_payloads)
-        count = report.problems.count()
-        shown = [
-            row.asDict() for row in report.problems.orderBy("topic", "partition", "offset").limit(_SHOWN).collect()
-        ]
+        with Telling("reading records"):
+            found = jobs.audit(file, topics, payloads=not no_payloads)
+            references, count = found.references, len(found.problems)
+            shown = [dataclasses.asdict(problem) for problem in islice(found.problems, _SHOWN)]
+    else:
+        with _session("serde-chain audit", master, conf) as (spark, _):
+            from serde_chain.spark.jobs import audit as run
+
+            report = run(spark, file, topics, payloads=not no_payloads)
+            references, count = report.references, report.problems.count()
+            rows = report.problems.orderBy("topic", "partition", "offset", "reference").limit(_SHOWN).collect()
+            shown = [row.asDict() for row in rows]
     lines = ["{topic}, partition {partition}, offset {offset}: {kind}: {message}".format(**row) for row in shown]
     lines += [f"{count - len(shown):,} more"] if count > len(shown) else []
-    lines.append(f"{report.references:,} references, {count:,} problem{'' if count == 1 else 's'}")
-    say({"references": report.references, "problems": count, "first": shown}, "\n".join(lines), as_json=as_json)
+    lines.append(f"{references:,} references, {count:,} problem{'' if count == 1 else 's'}")
+    say({"references": references, "problems": count, "first": shown}, "\n".join(lines), as_json=as_json)
     if count:
         sys.exit(1)
 
@@ -140,11 +176,11 @@ def audit(
 @click.argument("target", type=FILE)
 @click.argument("topic")
 @click.argument("target_topic")
-@_in_spark
+@_job
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
-    help="Folder for the progress, shared by Spark's driver and executors.  "
+    help="Folder for the progress; for Spark, shared by its driver and executors.  "
     "[default: serde-chain-migrate-TOPIC-TARGET_TOPIC in the current folder]",
 )
 def migrate(
@@ -154,7 +190,8 @@ def migrate(
     target_topic: str,
     *,
     checkpoint: str | None,
-    master: str,
+    engine: str,
+    master: str | None,
     conf: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -166,13 +203,43 @@ def migrate(
     error says why.
     """
     folder = checkpoint or str(Path(f"serde-chain-migrate-{topic}-{target_topic}").absolute())
-    with Telling() as told, _session("serde-chain migrate", master, conf) as spark:
-        from serde_chain.spark.jobs import migrate as run
+    if engine == _AUTO and "://" in folder:  # of a file system that only Spark can write
+        engine = _SPARK
+    if _is_local(engine, master, conf, source, topic):
+        from serde_chain import jobs
 
-        report = run(spark, source, target, topic, target_topic, checkpoint=folder, progress=told)
+        with Telling("connecting") as told:
+            report = jobs.migrate(source, target, topic, target_topic, checkpoint=folder, progress=told)
+    else:
+        with _session("serde-chain migrate", master, conf) as (spark, told):
+            from serde_chain.spark.jobs import migrate as run
+
+            report = run(spark, source, target, topic, target_topic, checkpoint=folder, progress=told)
     lines = [f"{report.records:,} records copied, {report.payloads:,} payloads moved"]
     lines += [f"{report.skipped:,} undecodable records skipped"] if report.skipped else []
     say({**dataclasses.asdict(report), "checkpoint": folder}, "\n".join(lines), as_json=as_json)
+
+
+def _is_local(engine: str, master: str | None, conf: tuple[str, ...], file: Path, topics: str | Sequence[str]) -> bool:
+    """Whether a job runs without Spark.
+
+    Args:
+        engine: The option.
+        master: The option.
+        conf: The option.
+        file: The configuration of the topics.
+        topics: The topics to read.
+    """
+    for_spark = master is not None or bool(conf)
+    if engine == _LOCAL and for_spark:
+        raise click.UsageError("--master and --conf are for --engine spark.")
+    if engine != _AUTO or for_spark:
+        return engine == _LOCAL
+    if find_spec("pyspark") is None:
+        return True
+    from serde_chain.jobs.topics import count_records
+
+    return count_records(file, topics) <= _MOST_LOCAL
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -180,8 +247,15 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _session(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSession]:
-    """A Spark session with the connector: on this machine with a separate log, or on a cluster."""
+def _session(name: str, master: str | None, conf: tuple[str, ...]) -> Iterator[tuple[SparkSession, Progress]]:
+    """A Spark session with the connector, and the function that shows a job's activity."""
+    with Telling("starting Spark") as told, _spark(name, master or "local[*]", conf) as spark:
+        yield spark, told
+
+
+@contextmanager
+def _spark(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSession]:
+    """A Spark session: on this machine with a separate log, or on a cluster."""
     require("pyspark", "spark")
     # py4j prints tracebacks of calls interrupted by Ctrl-C, partly to the root logger. Relevant errors are raised too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

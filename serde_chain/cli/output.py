@@ -82,9 +82,6 @@ class Telling(Counting):
 
     _text = "{task.description}: {task.completed:,}"
 
-    def __init__(self) -> None:
-        super().__init__("starting Spark")
-
     def __enter__(self) -> Any:
         """Start; see the class."""
         self._bar.start()

@@ -18,17 +18,15 @@ from serde_chain.spark.plan.arguments import PERMISSIVE
 from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, called
 from serde_chain.spark.plan.prerequisites import has_arrow_udfs, worker_packages
 from serde_chain.spark.plan.reading import RETRIES, FieldPlan, ReadPlan, pickled
-from serde_chain.spark.plan.references import ReferencePlan
 from serde_chain.spark.plan.shipping import remedy
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.spark.plan.writing import WritePlan
 
 if TYPE_CHECKING:
     from serde_chain.spark.plan.field_columns import FetchPlan
-    from serde_chain.spark.plan.folders import ListingPlan
-    from serde_chain.spark.plan.migrating import MigratePlan
+    from serde_chain.spark.plan.jobs import CopyPlan, FindPlan, ListingPlan
 
-    Plan: TypeAlias = ReadPlan | WritePlan | ReferencePlan | MigratePlan | FetchPlan
+    Plan: TypeAlias = ReadPlan | WritePlan | FindPlan | CopyPlan | FetchPlan
 
 __all__ = [
     "DECODE",

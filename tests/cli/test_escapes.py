@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -14,6 +13,7 @@ from serde_chain.cli.commands import commands
 from serde_chain.cli.doctor.base import Check, Level
 from serde_chain.cli.output import Counting, Moving, Telling, printable
 from serde_chain.clients.dead_letters import header_name
+from serde_chain.jobs import AuditReport, Problem, Problems
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import run
 from tests.conftest import NewTopic
@@ -66,7 +66,7 @@ def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
         told(1)
     with Moving(what) as told:
         told(1, 1)
-    with Telling() as told:
+    with Telling("starting Spark") as told:
         told(what, 1)
     shown = capsys.readouterr().err
     assert shown.count(f"[bold]{SHOWN}[/]: 1") == 3
@@ -114,28 +114,10 @@ def test_doctor(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_audit(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Problems:
-        """Of a Spark DataFrame what the command asks for."""
-
-        def count(self) -> int:
-            return 1
-
-        def orderBy(self, *_columns: str) -> "Problems":  # noqa: N802  Spark's name
-            return self
-
-        def limit(self, _count: int) -> "Problems":
-            return self
-
-        def collect(self) -> list[Any]:
-            row = {"topic": "images", "partition": 0, "offset": 1, "kind": "missing", "message": f"file:///{TITLE}"}
-            return [SimpleNamespace(asDict=lambda: row)]
-
-    pytest.importorskip("pyspark")
-    monkeypatch.setattr("serde_chain.cli.jobs._session", lambda *_arguments: CliRunner().isolation())
-    report = SimpleNamespace(problems=Problems(), references=1)
-    monkeypatch.setattr("serde_chain.spark.jobs.audit", lambda *_arguments, **_options: report)
+    problems = Problems([Problem("images", 0, 1, None, "missing", f"file:///{TITLE}")])
+    monkeypatch.setattr("serde_chain.jobs.audit", lambda *_arguments, **_options: AuditReport(1, problems))
     for more in ([], ["--json"]):
-        done = invoked("audit", config, "images", *more)
+        done = invoked("audit", config, "images", "--engine", "local", *more)
         assert done.exit_code == 1
         harmless(done.output)
 
@@ -146,7 +128,7 @@ def test_the_log_of_spark(config: Path, monkeypatch: pytest.MonkeyPatch) -> None
         raise RuntimeError(TITLE)
 
     monkeypatch.setattr("serde_chain.testing.services.spark_session", session)
-    done = invoked("audit", config, "images")
+    done = invoked("audit", config, "images", "--engine", "spark")
     assert done.exit_code == 1
     harmless(done.output)
     assert f"a task failed: {SHOWN}\n" in done.output

@@ -1,6 +1,7 @@
 """``serde-chain sweep``, ``audit`` and ``migrate``, as an operator calls it."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 from payload_stores import open_store
 from payload_stores.base import SupportsDelete, SupportsList
 from serde_chain import Producer
+from serde_chain.cli import jobs
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import COMMAND, environment, run
 
@@ -55,20 +57,25 @@ def count(config: dict[str, Any], topic: str) -> int:
     return len(list(store.list(topic)))
 
 
+by_both = pytest.mark.parametrize("engine", ["local", "spark"])
+
+
+@by_both
 @pytest.mark.usefixtures("orphan")
-def test_a_dry_run(config: dict[str, Any], file: Path, topic: str) -> None:
-    shown = run("sweep", file, topic, "--grace", "0s")
+def test_a_dry_run(config: dict[str, Any], file: Path, topic: str, engine: str) -> None:
+    shown = run("sweep", file, topic, "--grace", "0s", "--engine", engine)
     assert "1 of these is in no record" in shown.stdout
     assert "nothing was deleted; --delete would free 300 bytes" in shown.stdout
     assert "sweep: the grace period of 0 ms is shorter than" in shown.stderr
     assert count(config, topic) == 2
 
 
-def test_orphans_are_deleted(config: dict[str, Any], file: Path, topic: str, orphan: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [["--engine", "local"], ["--master", "local[1]"]], ids=["local", "spark"])
+def test_orphans_are_deleted(
+    *, config: dict[str, Any], file: Path, topic: str, orphan: str, tmp_path: Path, options: list[str]
+) -> None:
     manifest = tmp_path / "deleted.jsonl"
-    done = run(
-        "sweep", file, topic, "--grace", "0s", "--delete", "--manifest", manifest, "--json", "--master", "local[1]"
-    )
+    done = run("sweep", file, topic, "--grace", "0s", "--delete", "--manifest", manifest, "--json", *options)
     said = json.loads(done.stdout.splitlines()[-1])
     warnings = said.pop("warnings")
     assert len(warnings) == 2
@@ -77,7 +84,8 @@ def test_orphans_are_deleted(config: dict[str, Any], file: Path, topic: str, orp
     assert count(config, topic) == 1
 
 
-def test_audit(config: dict[str, Any], file: Path, topic: str) -> None:
+@by_both
+def test_audit(config: dict[str, Any], file: Path, topic: str, engine: str) -> None:
     with Producer(config) as producer:
         producer.produce(topic, b"x" * 500)
         producer.produce(topic, b"y" * 500)
@@ -86,22 +94,40 @@ def test_audit(config: dict[str, Any], file: Path, topic: str) -> None:
     assert isinstance(store, SupportsDelete)
     [gone, _] = (info.reference for info in store.list(topic))
     store.delete(gone)
-    said = json.loads(run("audit", file, topic, "--json", code=1).stdout.splitlines()[-1])
+    said = json.loads(run("audit", file, topic, "--json", "--engine", engine, code=1).stdout.splitlines()[-1])
     assert (said["references"], said["problems"]) == (2, 1)
-    assert (said["first"][0]["reference"], said["first"][0]["kind"]) == (gone, "PayloadNotFoundError")
+    [problem] = said["first"]
+    assert list(problem) == ["topic", "partition", "offset", "reference", "kind", "message"]
+    assert (problem["reference"], problem["kind"]) == (gone, "PayloadNotFoundError")
+    shown = run("audit", file, topic, "--engine", engine, code=1).stdout
+    assert shown == (
+        f"{topic}, partition 0, offset {problem['offset']}: PayloadNotFoundError: {problem['message']}\n"
+        "2 references, 1 problem\n"
+    )
 
 
-def test_migrate(config: dict[str, Any], file: Path, topic: str, new_topic: "NewTopic", tmp_path: Path) -> None:
+@pytest.mark.parametrize("engines", [("local", "local"), ("spark", "local"), ("local", "spark")], ids=" ".join)
+def test_migrate(
+    *,
+    config: dict[str, Any],
+    file: Path,
+    topic: str,
+    new_topic: "NewTopic",
+    tmp_path: Path,
+    engines: tuple[str, str],
+) -> None:
+    """Each engine continues what the other one began."""
     with Producer(config) as producer:
         producer.produce(topic, b"x" * 500)
         producer.produce(topic, b"small")
     target = tmp_path / "target.toml"
     target.write_text(file.read_text().replace("payloads", "moved"))
     call = ("migrate", file, target, topic, new_topic(1), "--checkpoint", tmp_path / "checkpoint")
-    assert run(*call).stdout == "2 records copied, 1 payloads moved\n"
+    first, second = (("--engine", engine) for engine in engines)
+    assert run(*call, *first).stdout == "2 records copied, 1 payloads moved\n"
     moved = {**config, "local.path": str(tmp_path / "moved")}
     assert count(moved, call[4]) == 1
-    said = json.loads(run(*call, "--json").stdout.splitlines()[-1])
+    said = json.loads(run(*call, "--json", *second).stdout.splitlines()[-1])
     assert said == {"records": 0, "payloads": 0, "skipped": 0, "checkpoint": str(tmp_path / "checkpoint")}
 
 
@@ -127,7 +153,7 @@ def test_a_signal_leaves_nothing_behind(
         return any("spark-submit" in command for command in children(pid))
 
     with subprocess.Popen(
-        [*COMMAND, "sweep", str(file), topic, "--grace", "0s"],
+        [*COMMAND, "sweep", str(file), topic, "--grace", "0s", "--engine", "spark"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env={**environment(), "TMPDIR": str(temporary)},
@@ -157,9 +183,72 @@ def test_a_spark_that_does_not_start(more: list[str], file: Path, topic: str) ->
     assert "Master must either be yarn" in said or "much" in said
 
 
+@pytest.mark.usefixtures("orphan")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_between_two_deletions(config: dict[str, Any], file: Path, topic: str, number: signal.Signals) -> None:
+    """The manifest is a pipe: the sweep has noted the orphan, and waits for its reader."""
+    store = open_store("local", config)
+    for at in range(200):
+        store.publish(topic, b"%03d" % at)
+    manifest = file.with_name("manifest.jsonl")
+    os.mkfifo(manifest)
+    with subprocess.Popen(
+        [*COMMAND, "sweep", file, topic, "--grace", "0s", "--engine", "local", "--delete", "--manifest", manifest],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=environment(),
+    ) as sweeping:
+        with manifest.open(encoding="utf-8") as reader:  # opened when the sweep opens it
+            noted = [reader.readline()]
+            sweeping.send_signal(number)
+            noted += reader.readlines()
+        out, err = sweeping.communicate(timeout=100)
+    assert sweeping.returncode == 130, err
+    assert out == b""
+    assert err.splitlines()[-1] == b"Interrupted"
+    assert b"Traceback" not in err
+    left = count(config, topic)
+    assert 201 - len(noted) <= left - 1 <= 201 - len(noted) + 8
+    manifest.unlink()
+    said = run("sweep", file, topic, "--grace", "0s", "--delete", "--manifest", manifest, "--json").stdout
+    assert json.loads(said)["deleted"] == left - 1
+    assert count(config, topic) == 1
+
+
+def test_auto_is_local_without_pyspark_and_for_few_records(
+    file: Path, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = [jobs._MOST_LOCAL, jobs._MOST_LOCAL + 1]
+    monkeypatch.setattr("serde_chain.jobs.topics.count_records", lambda *_: counts.pop(0))
+    assert jobs._is_local("auto", None, (), file, topic)
+    assert not jobs._is_local("auto", None, (), file, topic)
+    assert not jobs._is_local("auto", "local[2]", (), file, topic)
+    assert not jobs._is_local("auto", None, ("spark.ui.enabled=false",), file, topic)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert jobs._is_local("auto", None, (), file, topic)
+    assert not jobs._is_local("spark", None, (), file, topic)
+
+
+@pytest.mark.usefixtures("orphan")
+def test_auto_starts_no_java(file: Path, topic: str, tmp_path: Path) -> None:
+    said = subprocess.run(
+        [*COMMAND, "sweep", file, topic, "--grace", "0s", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        env={**environment(), "JAVA_HOME": str(tmp_path), "PATH": str(tmp_path)},
+        check=True,
+    ).stdout
+    assert json.loads(said)["orphans"] == 1
+
+
 def test_what_cannot_be_swept(file: Path, topic: str) -> None:
     failed = run("sweep", file, f"{topic}-nowhere", code=1)
     assert f"topic={topic}-nowhere" in failed.stderr
     assert "is not a number with a unit" in run("sweep", file, topic, "--grace", "24", code=2).stderr
     assert "is not KEY=VALUE" in run("sweep", file, topic, "--conf", "spark.ui", code=2).stderr
     assert "Missing argument 'TOPIC...'" in run("sweep", file, code=2).stderr
+    both = run("sweep", file, topic, "--engine", "local", "--master", "local[2]", code=2).stderr
+    assert "--master and --conf are for --engine spark" in both
+    elsewhere = run("migrate", file, file, topic, "new", "--engine", "local", "--checkpoint", "s3a://b/c", code=1)
+    assert "s3a://b/c is not a local folder" in elsewhere.stderr

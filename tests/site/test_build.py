@@ -10,6 +10,7 @@ import pytest
 
 import payload_stores
 import serde_chain
+import serde_chain.jobs
 import serde_chain.spark
 import serde_chain.spark.jobs
 
@@ -32,7 +33,7 @@ def test_every_public_name_is_described(site: Path) -> None:
         for name in re.findall(r'<dt class="sig[^>]* id="([^"]+)"', page.read_text(encoding="utf-8"))
     }
     names = {name.rpartition(".")[2] for name in described}
-    for module in (serde_chain, serde_chain.spark, serde_chain.spark.jobs, payload_stores):
+    for module in (serde_chain, serde_chain.spark, serde_chain.jobs, serde_chain.spark.jobs, payload_stores):
         assert set(module.__all__) - names == set()
 
 

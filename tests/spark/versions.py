@@ -26,7 +26,7 @@ TESTS = {
     "`encode` of structs, engine `arrow`": "test_sink.py::test_encode[arrow]",
     "`encode`, engine `native`": "test_sink.py::test_encode[native]",
     "`encode`, streaming": "test_sink.py::test_from_kafka_to_kafka_by_streams",
-    "`sweep`": "jobs/test_sweep.py::test_orphans_go_and_what_is_in_use_stays",
+    "`sweep`": "../jobs/test_sweep.py::test_orphans_go_and_what_is_in_use_stays[spark]",
 }
 INSTALL_SECONDS = 900
 TEST_SECONDS = 900

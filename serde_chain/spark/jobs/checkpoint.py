@@ -2,54 +2,22 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from serde_chain.errors import JobError
+from serde_chain.jobs.migrating import State
 from serde_chain.spark.jobs.topics import spark_errors
-from serde_chain.spark.plan.migrating import Done
 
-__all__ = ["Checkpoint", "State"]
+__all__ = ["SparkCheckpoint"]
 
 _SCHEMA: Final = "version long, state string"
 
 
-@dataclass(frozen=True)
-class State:
-    """The progress of a migration.
-
-    Attributes:
-        name: Prefix of its transactional ids and groups.
-        topic: The topic to read.
-        target_topic: The topic to write.
-        under_way: Whether a run was started and not ended: then the groups have newer positions.
-        done: The progress of each partition.
-    """
-
-    name: str
-    topic: str
-    target_topic: str
-    under_way: bool = False
-    done: dict[int, Done] = field(default_factory=dict)
-
-    def to_json(self) -> str:
-        """The state as text."""
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> State:
-        """Parse a state."""
-        fields = json.loads(text)
-        done = {int(partition): Done(**each) for partition, each in fields.pop("done").items()}
-        return cls(**fields, done=done)
-
-
-class Checkpoint:
-    """States in a folder of any file system that Spark can write: the last one counts, so a crash keeps the one before.
+class SparkCheckpoint:
+    """States in a folder of any file system that Spark can write: a :class:`~serde_chain.jobs.migrating.Checkpoint`.
 
     Args:
         spark: The session.

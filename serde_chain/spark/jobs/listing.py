@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
-from payload_stores.base import PayloadInfo
 from payload_stores.plugins import require
-from serde_chain.errors import JobError
-from serde_chain.spark.plan.folders import LISTED, SHARES, ListingPlan
+from serde_chain.jobs.folders import SHARES, Listed, pages_of
+from serde_chain.jobs.sweeping import store_failed
+from serde_chain.spark.plan.jobs import LISTED, ListingPlan
 from serde_chain.spark.udfs import map_batches
-from serde_chain.spark.worker.listing import listed_schema, rows_of
+from serde_chain.spark.worker.listing import listed_schema
 
-__all__ = ["Pages", "list_on_executors", "store_failed"]
+__all__ = ["Pages", "list_on_executors", "table_of"]
 
 _PAGE: Final = 20_000
 _WORK: Final = "serde_chain.spark.worker.listing:list_payloads"
@@ -35,23 +35,26 @@ class Pages:
         self._arrow = require("pyarrow", "spark")
         self._schema = listed_schema()
 
-    def write(self, payloads: Iterable[tuple[int, int, PayloadInfo]]) -> Iterator[int]:
+    def write(self, payloads: Iterable[Listed]) -> Iterator[int]:
         """Write payloads.
-
-        Args:
-            payloads: The index of the payload's folder, its name, and the payload.
 
         Yields:
             The number of payloads written, after each page.
         """
         written = 0
         with self._arrow.ipc.new_stream(str(self._path), self._schema) as file:
-            for rows in rows_of(payloads, _PAGE):
-                file.write_batch(self._arrow.record_batch(list(map(list, zip(*rows, strict=True))), self._schema))
+            for rows in pages_of(payloads, _PAGE):
+                file.write_table(table_of(rows))
                 written += len(rows)
                 yield written
 
-    def read(self) -> Iterator[Any]:
+    def payloads(self) -> Iterator[list[Listed]]:
+        """The payloads, page by page."""
+        for table in self.tables():
+            columns = (column.to_pylist() for column in table.columns)
+            yield [Listed(*row) for row in zip(*columns, strict=True)]
+
+    def tables(self) -> Iterator[Any]:
         """The pages, as ``pyarrow.Table``."""
         # A memory-mapped file would stay in memory as long as the kernel has room.
         with self._arrow.OSFile(str(self._path)) as source, self._arrow.ipc.open_stream(source) as file:
@@ -59,11 +62,17 @@ class Pages:
                 yield self._arrow.Table.from_batches([batch])
 
 
+def table_of(payloads: Sequence[Listed]) -> Any:
+    """Payloads as ``pyarrow.Table``: at least one."""
+    arrow = require("pyarrow", "spark")
+    return arrow.table([list(column) for column in zip(*payloads, strict=True)], schema=listed_schema())
+
+
 def list_on_executors(spark: SparkSession, plan: ListingPlan) -> DataFrame:
     """List folders with one task per part.
 
     Returns:
-        The complete listing, on Spark's disks: :data:`~serde_chain.spark.plan.folders.LISTED`.
+        The complete listing, on Spark's disks: :data:`~serde_chain.spark.plan.jobs.LISTED`.
 
     Raises:
         JobError: A store could not be listed.
@@ -77,18 +86,3 @@ def list_on_executors(spark: SparkSession, plan: ListingPlan) -> DataFrame:
         failure = json.loads(failed[0]["failure"])
         raise store_failed("the store cannot be listed", **failure)
     return listed.drop("failure")
-
-
-def store_failed(what: str, *, message: str, hint: str | None, store: object, transient: bool) -> JobError:
-    """The error of a job that ends because of a store.
-
-    Args:
-        what: The failed operation.
-        message: The store's error; the following arguments belong to it too.
-        hint: Its hint.
-        store: The store's scheme.
-        transient: Whether a retry may succeed.
-    """
-    failure = JobError(f"{what}: {message}", hint=hint or "Run it again", store=store)
-    failure.transient = transient
-    return failure

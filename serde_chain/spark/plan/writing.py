@@ -13,6 +13,7 @@ from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
 from serde_chain.clients.limits import ClientLimits
+from serde_chain.stages.large_message.options import with_content_ids
 
 __all__ = ["WritePlan", "open_setup", "plan_offload", "with_defaults"]
 
@@ -48,13 +49,7 @@ def with_defaults(config: Mapping[str, object]) -> dict[str, object]:
 
     Retried and speculative tasks then write the same objects instead of duplicates.
     """
-    from serde_chain.catalogue import StageItem, find_format
-    from serde_chain.stages.large_message.options import FORMAT, ID
-
-    of_values = StageItem("large-message", {}).settings(config, is_key=False)
-    if of_values.get(ID.name) is None and "content" in find_format(FORMAT.read(of_values)).id_strategies:
-        return {**config, ID.name: "content"}
-    return dict(config)
+    return with_content_ids(config)
 
 
 def open_setup(config: Mapping[str, object]) -> ClientChains[SerializerChain]:

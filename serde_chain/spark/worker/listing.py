@@ -4,35 +4,31 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
-from itertools import chain as chained
-from itertools import islice
+from collections.abc import Iterator
 from typing import Any, Final
 
-from payload_stores.base import PayloadInfo
 from payload_stores.errors import PayloadStoreError
 from payload_stores.plugins import require
-from serde_chain.spark.plan.folders import SHARES, ListingPlan, folders_of, stores_of
-from serde_chain.spark.plan.references import open_readers
+from serde_chain.jobs.folders import SHARES, folders_of, list_folders, pages_of, stores_of
+from serde_chain.jobs.references import open_readers
+from serde_chain.spark.plan.jobs import ListingPlan
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 
-__all__ = ["list_payloads", "listed_schema", "rows_of"]
+__all__ = ["list_payloads", "listed_schema"]
 
 _ROWS: Final = 10_000
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def list_payloads(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """List parts of folders.
 
     Args:
-        pickled: A :class:`~serde_chain.spark.plan.folders.ListingPlan`.
+        pickled: A :class:`~serde_chain.spark.plan.jobs.ListingPlan`.
         batches: ``pyarrow.RecordBatch`` with one column of numbers, which identify a folder of the plan and its part.
 
     Yields:
-        ``pyarrow.RecordBatch`` of :data:`~serde_chain.spark.plan.folders.LISTED`, and ``failure``: JSON of ``message``,
+        ``pyarrow.RecordBatch`` of :data:`~serde_chain.spark.plan.jobs.LISTED`, and ``failure``: JSON of ``message``,
         ``hint``, ``store`` and ``transient`` for an incomplete listing. The task itself succeeds, since the
         store has retried already.
     """
@@ -43,20 +39,8 @@ def list_payloads(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
                 yield from lister.part(number)
 
 
-def rows_of(payloads: Iterable[tuple[int, int, PayloadInfo]], size: int) -> Iterator[list[tuple[Any, ...]]]:
-    """Rows of :data:`~serde_chain.spark.plan.folders.LISTED`, a number at a time.
-
-    Args:
-        payloads: The index of the payload's folder, its name, and the payload.
-        size: Maximum number of rows at a time.
-    """
-    rows = ((name, info.reference, info.size, _micros(info.modified), at) for at, name, info in payloads)
-    while page := list(islice(rows, size)):
-        yield page
-
-
 def listed_schema() -> Any:
-    """The ``pyarrow.Schema`` of :data:`~serde_chain.spark.plan.folders.LISTED`."""
+    """The ``pyarrow.Schema`` of :data:`~serde_chain.spark.plan.jobs.LISTED`."""
     arrow = require("pyarrow", "spark")
     return arrow.schema(
         [
@@ -88,13 +72,11 @@ class _Lister:
     def part(self, number: int) -> Iterator[Any]:
         """List one part."""
         place, share = divmod(number, len(SHARES))
-        at = self._plan.folders[place]
-        folder = self._folders[at]
-        listed = chained.from_iterable(
-            folder.list_own(self._plan.before, self._stores, prefix) for prefix in SHARES[share]
+        listed = list_folders(
+            self._folders, (self._plan.folders[place],), self._stores, self._plan.before, SHARES[share]
         )
         try:
-            for rows in rows_of(((at, name, info) for name, info in listed), _ROWS):
+            for rows in pages_of(listed, _ROWS):
                 yield self._batch([(*row, None) for row in rows])
         except PayloadStoreError as error:
             store = error.context.get("store")
@@ -107,7 +89,3 @@ class _Lister:
             for column, field in zip(zip(*rows, strict=True), self._schema, strict=True)
         )
         return self._arrow.record_batch(list(columns), schema=self._schema)
-
-
-def _micros(time: datetime) -> int:
-    return (time - _EPOCH) // timedelta(microseconds=1)

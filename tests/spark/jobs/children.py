@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import pickle
 import signal
 import threading
 import time
@@ -13,16 +12,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions
 
+from serde_chain.jobs.copying import copy_partition
+from serde_chain.jobs.migration_plan import MigratePlan
 from serde_chain.spark import decode, encode
 from serde_chain.spark.jobs import migrate, sweep
-from serde_chain.spark.plan.migrating import MigratePlan
-from serde_chain.spark.worker.migrate import copy_partitions
 from tests.chaos.points import kill_at
 from tests.spark.sessions import session_of_tests
 
@@ -105,9 +103,8 @@ def written(config: dict[str, Any], topic: str, partitions: int) -> Iterator[Cal
 
 def copy_until(plan: MigratePlan, end: int, point: int) -> None:
     """Do a task's work, and be killed at a point."""
-    columns = pa.array([0], pa.int32()), pa.array([end], pa.int64())
     kill_at(point)
-    list(copy_partitions(pickle.dumps(plan), iter([columns])))
+    copy_partition(plan, 0, end)
 
 
 def migrate_all(source: dict[str, Any], target: dict[str, Any], topics: tuple[str, str], checkpoint: str) -> None:

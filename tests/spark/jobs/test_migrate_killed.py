@@ -13,9 +13,10 @@ import pytest
 
 from payload_stores import open_store
 from serde_chain import Producer
-from serde_chain.spark.jobs.checkpoint import State
-from serde_chain.spark.jobs.migrating import _known
-from serde_chain.spark.plan.migrating import plan_migration
+from serde_chain.jobs.migrating import State, _known
+from serde_chain.jobs.migration_plan import plan_migration
+from tests.jobs.conftest import Config, payload, stored
+from tests.jobs.test_migrate import read
 from tests.spark.jobs.children import (
     copy_until,
     kill,
@@ -26,8 +27,6 @@ from tests.spark.jobs.children import (
     wait_for_more,
     written,
 )
-from tests.spark.jobs.conftest import Config, payload, stored
-from tests.spark.jobs.test_migrate import read
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic

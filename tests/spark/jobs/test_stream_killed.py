@@ -22,9 +22,9 @@ from serde_chain import DeserializerChain, Producer, RecordContext
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.errors import JobError
 from serde_chain.testing.services import S3Server
+from tests.jobs.conftest import Config, payload, stored
+from tests.jobs.test_migrate import read
 from tests.spark.jobs.children import BATCH, kill, run, running, stream, sweep_all, wait_for_more, written
-from tests.spark.jobs.conftest import Config, payload, stored
-from tests.spark.jobs.test_migrate import read
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic

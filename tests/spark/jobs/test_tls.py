@@ -17,7 +17,7 @@ from payload_stores import open_store
 from serde_chain import Producer
 from serde_chain.spark.jobs import audit, sweep
 from serde_chain.testing.services import KafkaBroker
-from tests.spark.jobs.conftest import Config, payload
+from tests.jobs.conftest import Config, payload
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -7,9 +7,8 @@ References in fields require the whole chain, which runs only for records whose 
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from serde_chain.base import Data, Deserializer, Stage, SupportsFetch, is_stage
@@ -44,12 +43,11 @@ FIELDS: Final = ((VALUE, False), (KEY, True))
 CHAINS: Final = frozenset(
     f"{name}.{side.word}{plural}" for name, _ in FIELDS for side in (SERIALIZE, DESERIALIZE) for plural in ("", "s")
 )
-_COLUMNS: Final = ("value", "headers", "topic", "partition", "offset", "key")
 
 
 @dataclass(frozen=True)
 class ReferencePlan:
-    """The instructions for the workers.
+    """The way to read references from records.
 
     Attributes:
         config: Flat configuration, whose chains end with the last stage that handles references.
@@ -58,8 +56,6 @@ class ReferencePlan:
         with_stores: The fields whose chains have the stores; one if keys and values share them.
         check: The check of payloads: ``whole``, a verified download; ``end``, a read of the last byte,
             which shows whether the payload exists and its size; None for no check.
-        columns: As in :class:`~serde_chain.spark.plan.reading.ReadPlan`.
-        python: The driver's interpreter, for messages.
     """
 
     config: Mapping[str, object]
@@ -67,8 +63,6 @@ class ReferencePlan:
     markers: frozenset[str] | None
     with_stores: tuple[str, ...]
     check: str | None = None
-    columns: tuple[str, ...] = _COLUMNS
-    python: str = field(default_factory=lambda: sys.executable)
 
 
 def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> ReferencePlan:

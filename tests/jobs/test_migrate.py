@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from pyspark.sql import SparkSession
 
 from payload_stores.base import PayloadStore
 from serde_chain import ConfigError, Consumer, Producer
 from serde_chain.errors import JobError
-from serde_chain.spark.jobs import MigrateReport, migrate
-from serde_chain.spark.jobs.checkpoint import Checkpoint
+from serde_chain.jobs import MigrateReport
+from serde_chain.jobs.local.checkpoint import LocalCheckpoint
 from serde_chain.testing.services import KafkaBroker, S3Server
-from tests.spark.jobs.conftest import Config, Send, payload, stored
-from tests.spark.jobs.test_sweep import refer, settings_of
+from tests.jobs.conftest import Config, Migrate, Send, payload, stored
+from tests.jobs.test_sweep import refer, settings_of
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -56,7 +55,7 @@ def read(config: Config, topic: str) -> list[list[Any]]:
 
 
 def test_all_of_a_record_is_kept(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
 ) -> None:
     source, copy = new_topic(3), new_topic(3)
     moment = time.time_ns() // 1_000_000 - 3_600_000  # within retention, and not now
@@ -66,42 +65,42 @@ def test_all_of_a_record_is_kept(
             headers: Any = [("n", b"%d" % number), ("n", None)] if number % 3 else None
             key = b"k%d" % number if number % 5 else None
             producer.produce(source, value, key, number % 3, timestamp=moment + number, headers=headers)
-    report = migrate(spark, config, target, source, copy, checkpoint=checkpoint)
+    report = migrate(config, target, source, copy, checkpoint=checkpoint)
     assert report == MigrateReport(records=40, payloads=10, skipped=0)
     copied = read(target, copy)
     assert copied == read(config, source)
     assert [len(partition) for partition in copied] == [14, 13, 13]
     # Nothing is left to do; what comes later is migrated later.
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint) == MigrateReport(0, 0, 0)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint) == MigrateReport(0, 0, 0)
     with Producer(config) as producer:
         producer.produce(source, payload(41), b"late", 1)
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint) == MigrateReport(1, 1, 0)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint) == MigrateReport(1, 1, 0)
     assert read(target, copy) == read(config, source)
 
 
 @pytest.mark.full
 def test_an_old_checkpoint_writes_nothing_twice(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
     source, copy = new_topic(1), new_topic(1)
     send(source, payload(0))
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint).records == 1
+    assert migrate(config, target, source, copy, checkpoint=checkpoint).records == 1
     old = shutil.copytree(checkpoint, checkpoint.with_name("old"))
     send(source, payload(1))
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint).records == 1
-    migrate(spark, config, target, source, copy, checkpoint=old)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint).records == 1
+    migrate(config, target, source, copy, checkpoint=old)
     assert read(target, copy) == read(config, source)
 
 
 @pytest.mark.full
 def test_a_transaction_that_a_killed_task_has_left_open(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
     source, copy = new_topic(1), new_topic(1)
     send(source, payload(0))
-    migrate(spark, config, target, source, copy, checkpoint=checkpoint)
+    migrate(config, target, source, copy, checkpoint=checkpoint)
     send(source, payload(1))
-    state = Checkpoint(spark, str(checkpoint)).read()
+    state = LocalCheckpoint(checkpoint).read()
     assert state is not None
     name, servers = f"{state.name}-0", {"bootstrap.servers": config["bootstrap.servers"]}
     # Until it has ended, which takes the broker longer than a job waits, the group's position is not stable.
@@ -113,14 +112,14 @@ def test_a_transaction_that_a_killed_task_has_left_open(
         task.flush(30)
         place = TopicPartition(copy, 0, 2, "2 2 0")
         task.send_offsets_to_transaction([place], group.consumer_group_metadata())
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint).records == 1
+    assert migrate(config, target, source, copy, checkpoint=checkpoint).records == 1
     assert read(target, copy) == read(config, source)
 
 
 @pytest.mark.full
 def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(
     *,
-    spark: SparkSession,
+    migrate: Migrate,
     config: Config,
     target: Config,
     new_topic: "NewTopic",
@@ -130,20 +129,20 @@ def test_a_topic_that_was_made_anew_is_not_taken_for_the_one_before(
 ) -> None:
     source, copy = new_topic(1), new_topic(1)
     send(source, payload(0), payload(1))
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint).records == 2
+    assert migrate(config, target, source, copy, checkpoint=checkpoint).records == 2
     admin = broker.admin()
     admin.delete_topics([source], operation_timeout=30)[source].result(30)
     broker.create_topic(source)
     send(source, payload(2))
     with pytest.raises(JobError, match="ends at offset 1, but was copied up to 2: its topic was recreated"):
-        migrate(spark, config, target, source, copy, checkpoint=checkpoint)
+        migrate(config, target, source, copy, checkpoint=checkpoint)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("kind", ["s3", "objects", "kafka"])
 def test_to_other_stores_and_formats(
     *,
-    spark: SparkSession,
+    migrate: Migrate,
     config: Config,
     new_topic: "NewTopic",
     send: Send,
@@ -162,13 +161,13 @@ def test_to_other_stores_and_formats(
         "large.message.format": of_format,
         "large.message.accept": of_format,
     }
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint) == MigrateReport(3, 1, 0)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint) == MigrateReport(3, 1, 0)
     assert read(target, copy) == read(config, source)
 
 
 @pytest.mark.full
 def test_keys_and_stages_inside_stay_as_they_are(
-    spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
+    migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
 ) -> None:
     source, copy = new_topic(2), new_topic(1)
     stages = {
@@ -182,7 +181,7 @@ def test_keys_and_stages_inside_stay_as_they_are(
     with Producer(config) as producer:
         for number in range(10):
             producer.produce(source, list(range(number, number + 100)), payload(number), partition=number % 2)
-    report = migrate(spark, config, target, source, copy, checkpoint=checkpoint)
+    report = migrate(config, target, source, copy, checkpoint=checkpoint)
     assert (report.records, report.payloads) == (10, 10)
     [copied] = read(target, copy)
     expected = [record for partition in read(config, source) for record in partition]
@@ -191,7 +190,7 @@ def test_keys_and_stages_inside_stay_as_they_are(
 
 @pytest.mark.full
 def test_what_is_not_committed_is_not_migrated(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
 ) -> None:
     source, copy = new_topic(1), new_topic(1)
     for number, commits in enumerate((True, False, True)):
@@ -201,9 +200,9 @@ def test_what_is_not_committed_is_not_migrated(
             producer.produce(source, payload(number))
             (producer.commit_transaction if commits else producer.abort_transaction)(30)
     # The log ends with a mark that is no record.
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint) == MigrateReport(2, 2, 0)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint) == MigrateReport(2, 2, 0)
     assert [value for _, value, _, _ in read(target, copy)[0]] == [payload(0), payload(2)]
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint).records == 0
+    assert migrate(config, target, source, copy, checkpoint=checkpoint).records == 0
 
 
 @pytest.fixture
@@ -218,27 +217,27 @@ def unreadable(config: Config, new_topic: "NewTopic", send: Send) -> str:
 
 @pytest.mark.full
 def test_a_record_that_cannot_be_read_ends_it(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path, unreadable: str
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path, unreadable: str
 ) -> None:
     copy = new_topic(1)
     with pytest.raises(JobError, match="No such file") as caught:
-        migrate(spark, config, target, unreadable, copy, checkpoint=checkpoint)
+        migrate(config, target, unreadable, copy, checkpoint=checkpoint)
     assert (caught.value.topic, caught.value.partition, caught.value.offset) == (unreadable, 0, 1)
     assert [value for _, value, _, _ in read(target, copy)[0]] == [payload(0)]
     # The operator decides, and it goes on.
     skipping = {**config, "serde.error.policy": "skip"}
-    report = migrate(spark, skipping, target, unreadable, copy, checkpoint=checkpoint)
+    report = migrate(skipping, target, unreadable, copy, checkpoint=checkpoint)
     assert (report.records, report.skipped) == (1, 1)
     assert [value for _, value, _, _ in read(target, copy)[0]] == [payload(0), payload(2)]
 
 
 @pytest.mark.full
 def test_a_record_that_cannot_be_read_is_a_dead_letter(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path, unreadable: str
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path, unreadable: str
 ) -> None:
     copy, dead = new_topic(1), new_topic(1)
     config |= {"serde.error.policy": "dead-letter", "serde.dead.letter.topic": dead}
-    report = migrate(spark, config, target, unreadable, copy, checkpoint=checkpoint)
+    report = migrate(config, target, unreadable, copy, checkpoint=checkpoint)
     assert (report.records, report.skipped) == (2, 1)
     plain = {"bootstrap.servers": config["bootstrap.servers"], "group.id": "dead"}
     [[(_, _, headers, _)]] = read(plain, dead)
@@ -246,28 +245,28 @@ def test_a_record_that_cannot_be_read_is_a_dead_letter(
 
 
 def test_what_cannot_be_migrated(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
     source, copy = new_topic(1), new_topic(1)
     send(source, payload(0))
     with pytest.raises(ConfigError, match="into itself"):
-        migrate(spark, config, target, source, source, checkpoint=checkpoint)
+        migrate(config, target, source, source, checkpoint=checkpoint)
     with pytest.raises(ConfigError, match="no stage of the target creates references"):
-        migrate(spark, config, {**target, "value.serializers": "bytes"}, source, copy, checkpoint=checkpoint)
+        migrate(config, {**target, "value.serializers": "bytes"}, source, copy, checkpoint=checkpoint)
     auto = {"value.deserializers": "auto", "serde.chain.allow": "bytes, large-message"}
     with pytest.raises(ConfigError, match="auto cannot be migrated"):
-        migrate(spark, {**config, **auto}, target, source, copy, checkpoint=checkpoint)
+        migrate({**config, **auto}, target, source, copy, checkpoint=checkpoint)
     with pytest.raises(JobError, match="cannot be read"):
-        migrate(spark, config, target, source, f"{copy}-nowhere", checkpoint=checkpoint)
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint).records == 1
+        migrate(config, target, source, f"{copy}-nowhere", checkpoint=checkpoint)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint).records == 1
     with pytest.raises(ConfigError, match=f"from {source} to {copy}"):
-        migrate(spark, config, target, source, new_topic(1), checkpoint=checkpoint)
+        migrate(config, target, source, new_topic(1), checkpoint=checkpoint)
 
 
 @pytest.mark.full
 def test_a_store_that_fails_ends_it_and_it_goes_on(
     *,
-    spark: SparkSession,
+    migrate: Migrate,
     config: Config,
     target: Config,
     new_topic: "NewTopic",
@@ -281,17 +280,17 @@ def test_a_store_that_fails_ends_it_and_it_goes_on(
     blocked.mkdir()
     (blocked / copy).write_text("in the way")
     with pytest.raises(JobError) as caught:
-        migrate(spark, config, target, source, copy, checkpoint=checkpoint)
+        migrate(config, target, source, copy, checkpoint=checkpoint)
     assert caught.value.topic == source
     (blocked / copy).unlink()
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint) == MigrateReport(5, 5, 0)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint) == MigrateReport(5, 5, 0)
     assert read(target, copy) == read(config, source)
     assert len(stored(store, source)) == 5
 
 
 @pytest.mark.full
 def test_a_target_broker_that_goes_down_and_comes_back(
-    *, spark: SparkSession, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
     """While payloads are on their way to it."""
     source, copy = new_topic(1), "copy"
@@ -303,10 +302,10 @@ def test_a_target_broker_that_goes_down_and_comes_back(
         went_down.start()
         report = MigrateReport(0, 0, 0)
         with suppress(JobError):
-            report = migrate(spark, config, target, source, copy, checkpoint=checkpoint)
+            report = migrate(config, target, source, copy, checkpoint=checkpoint)
         went_down.join(60)
         assert not went_down.is_alive()
-        again = migrate(spark, config, target, source, copy, checkpoint=checkpoint)
+        again = migrate(config, target, source, copy, checkpoint=checkpoint)
         assert report.records in {0, 100 - again.records}
         assert read(target, copy) == read(config, source)
 

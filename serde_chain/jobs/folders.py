@@ -1,30 +1,28 @@
-"""The folders with the payloads of topics, for a job's driver and workers."""
+"""The folders with the payloads of topics."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
-from typing import Final
+from itertools import islice
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 from payload_stores.base import PayloadInfo, PayloadStore, SupportsDelete, SupportsInfo, SupportsList
 from payload_stores.errors import PayloadNotFoundError
 from payload_stores.references import FIRST_CHARACTERS
 from serde_chain.chain import DeserializerChain
-from serde_chain.spark.plan.references import ReferencePlan
+from serde_chain.jobs.references import ReferencePlan
 from serde_chain.stages.large_message.stores import without_deadline
 
-__all__ = ["LISTED", "SHARES", "Folder", "ListingPlan", "folders_of", "names_of", "stores_of"]
-
-LISTED: Final = "name bigint, reference string, size bigint, modified bigint, folder int"
-"""A listed payload, as Spark's columns; ``modified`` in µs since the epoch, ``folder`` its index among all folders."""
+__all__ = ["SHARES", "Folder", "Listed", "folders_of", "list_folders", "names_of", "pages_of", "stores_of"]
 
 _DIGITS: Final = 16
 _ANY_ID: Final = "-"
 _MOST_NAMES: Final = 64
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Each has one hexadecimal digit, so that all have about the same number of payloads, and some of the other characters.
 SHARES: Final = tuple((FIRST_CHARACTERS[at], *FIRST_CHARACTERS[_DIGITS + at :: _DIGITS]) for at in range(_DIGITS))
@@ -55,21 +53,6 @@ class Folder:
         store = without_deadline(self.store)
         assert isinstance(store, SupportsList)  # noqa: S101, chosen for that
         yield from store.list(self.topic, prefix=prefix, before=before)
-
-    def list_own(
-        self, before: datetime, stores: Sequence[PayloadStore], prefix: str = ""
-    ) -> Iterator[tuple[int, PayloadInfo]]:
-        """List only this store's payloads: below its prefix may be another store, with its own topics.
-
-        Yields:
-            The payload's name (see :meth:`name`), and the payload.
-
-        Raises:
-            PayloadStoreError: The listing is incomplete.
-        """
-        for info in self.list(before, prefix):
-            if len(stores) == 1 or max(stores, key=lambda store: store.claim(info.reference)) is self.store:
-                yield self.name(info.reference), info
 
     def name(self, reference: str) -> int:
         """The name of a payload in the records that refer to it (:func:`names_of`)."""
@@ -103,21 +86,62 @@ class Folder:
         self.store.delete(reference)
 
 
-@dataclass(frozen=True)
-class ListingPlan:
-    """The instructions for workers that list payloads.
+class Listed(NamedTuple):
+    """A listed payload.
 
     Attributes:
-        reading: The plan for reading references, which determines stores and topics.
-        folders: The indexes of the folders to list, among all folders.
-        before: List only payloads written before this time.
-        python: The driver's interpreter, for messages.
+        name: Its name in the records that refer to it (:func:`names_of`).
+        reference: Its reference.
+        size: Its size in bytes.
+        modified: When it was written or renewed, in µs since the epoch.
+        folder: The index of its folder among all folders.
     """
 
-    reading: ReferencePlan
-    folders: tuple[int, ...]
-    before: datetime
-    python: str = field(default_factory=lambda: sys.executable)
+    name: int
+    reference: str
+    size: int
+    modified: int
+    folder: int
+
+    @property
+    def time(self) -> datetime:
+        """When it was written or renewed."""
+        return _EPOCH + timedelta(microseconds=self.modified)
+
+
+def list_folders(
+    folders: Sequence[Folder],
+    chosen: Iterable[int],
+    stores: Sequence[PayloadStore],
+    before: datetime,
+    prefixes: Sequence[str] = ("",),
+) -> Iterator[Listed]:
+    """List folders, only their own store's payloads: below its prefix may be another store, with its own topics.
+
+    Args:
+        folders: All folders.
+        chosen: The indexes of those to list.
+        stores: All stores.
+        before: List only payloads written before this time.
+        prefixes: List only ids that begin with one of these.
+
+    Raises:
+        PayloadStoreError: The listing is incomplete.
+    """
+    for at in chosen:
+        folder = folders[at]
+        for prefix in prefixes:
+            for info in folder.list(before, prefix):
+                if len(stores) == 1 or max(stores, key=lambda store: store.claim(info.reference)) is folder.store:
+                    modified = (info.modified - _EPOCH) // timedelta(microseconds=1)
+                    yield Listed(folder.name(info.reference), info.reference, info.size, modified, at)
+
+
+def pages_of(payloads: Iterable[Listed], size: int) -> Iterator[list[Listed]]:
+    """Payloads, at most a number at a time."""
+    rows = iter(payloads)
+    while page := list(islice(rows, size)):
+        yield page
 
 
 def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:

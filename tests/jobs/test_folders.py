@@ -1,16 +1,10 @@
 """The names by which a sweep knows payloads."""
 
-import json
-import pickle
-
-import pyarrow as pa
-
-from serde_chain.spark.plan.folders import names_of
-from serde_chain.spark.plan.references import plan_reading
-from serde_chain.spark.worker.references import find_references
+from serde_chain.codec import Record
+from serde_chain.jobs.finding import ReferenceFinder
+from serde_chain.jobs.folders import names_of
+from serde_chain.jobs.references import open_readers, plan_reading
 from serde_chain.wire.kip1159 import MARKER, MAX_REFERENCE_BYTES
-
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def test_all_that_may_be_a_topic_and_an_id_is_a_name() -> None:
@@ -28,13 +22,8 @@ def test_all_that_may_be_a_topic_and_an_id_is_a_name() -> None:
 def test_a_reference_with_the_topic_many_times_stays_small() -> None:
     plan = plan_reading({"value.deserializer": "large-message", "large.message.payload.store.class": "memory"}, ("t",))
     reference = b"memory:///" + b"t/" * ((MAX_REFERENCE_BYTES - 11) // 2) + b"1"
-    columns = {
-        "value": pa.array([reference]),
-        "headers": pa.array([[{"key": MARKER, "value": b"true"}]], HEADERS),
-        "topic": pa.array(["t"]),
-    }
-    batch = tuple(columns.get(name, pa.nulls(1)) for name in plan.columns)
-    [[found]] = find_references(pickle.dumps(plan), iter([batch]))
-    [entry] = json.loads(found.as_py())
-    assert len(entry["names"]) == len(set(entry["names"])) == 64
-    assert len(found.as_py()) < 2 * len(reference)
+    readers = open_readers(plan.config)
+    [[found]] = ReferenceFinder(plan, readers).find([Record("t", reference, headers=[(MARKER, b"true")])])
+    for reader in readers.values():
+        reader.close()
+    assert len(found.names) == len(set(found.names)) == 64

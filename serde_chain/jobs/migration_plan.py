@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
@@ -15,11 +14,10 @@ from serde_chain.clients.confluent.producer import limited
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import DESCRIBE, ERROR_POLICY
 from serde_chain.errors import ConfigError
+from serde_chain.jobs.references import CHAINS, FIELDS, moves_fields, stages_that_read, stages_that_write
 from serde_chain.record import VALUE
-from serde_chain.spark.plan.references import CHAINS, FIELDS, moves_fields, stages_that_read, stages_that_write
-from serde_chain.spark.plan.writing import with_defaults
 from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
-from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH
+from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH, with_content_ids
 
 __all__ = ["Done", "MigratePlan", "plan_migration"]
 
@@ -62,7 +60,7 @@ class Done:
 
 @dataclass(frozen=True)
 class MigratePlan:
-    """The instructions for the workers.
+    """The way to copy a partition.
 
     Attributes:
         source: Flat configuration of a consumer, whose chains end with the stage that follows references.
@@ -72,9 +70,7 @@ class MigratePlan:
         policy: The policy for undecodable records.
         name: Prefix of transactional ids and groups; the partition's number follows.
         same_partitions: Whether records keep their partition numbers; otherwise keys choose them.
-        seconds: Time after which a task returns, in seconds.
-        columns: The function's arguments; ``offset`` is the end.
-        python: The driver's interpreter, for messages.
+        seconds: Time after which the copy of a partition pauses for the others, in seconds.
     """
 
     source: Mapping[str, object] = field(repr=False)
@@ -85,8 +81,6 @@ class MigratePlan:
     name: str = ""
     same_partitions: bool = True
     seconds: float = 30.0
-    columns: tuple[str, ...] = ("partition", "offset")
-    python: str = field(default_factory=lambda: sys.executable)
 
     def name_of(self, partition: int) -> str:
         """The name of a partition's transactions, and of the group with its position."""
@@ -156,7 +150,7 @@ def _reader(config: Mapping[str, object], *, by_field: bool) -> dict[str, object
             key="value.deserializers",
         )
     unset = {*CHAINS, DESCRIBE.name, FETCH.name, FIELDS_FETCH.name, ERROR_POLICY.name, "serde.dead.letter.topic"}
-    # In Spark, this applies per task.
+    # This applies to each partition that is being copied.
     bound = {DOWNLOADS_BYTES.name: DOWNLOADS_BYTES.default}
     chains = {
         f"{name}.deserializers": [
@@ -174,7 +168,7 @@ def _writer(config: Mapping[str, object], *, by_field: bool) -> dict[str, object
         tails[VALUE] = stages_that_write(config, is_key=False, whole=True)
     bound = {BUFFER_BYTES.name: DOWNLOADS_BYTES.default}
     chains = {f"{name}.serializers": tail for name, tail in tails.items()}
-    return {**bound, **with_defaults(_reduced(config, {*CHAINS, DESCRIBE.name, "transactional.id"}, chains))}
+    return {**bound, **with_content_ids(_reduced(config, {*CHAINS, DESCRIBE.name, "transactional.id"}, chains))}
 
 
 def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str, list[StageItem]]) -> dict[str, object]:

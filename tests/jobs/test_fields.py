@@ -5,17 +5,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql import SparkSession
 
 from payload_stores.base import PayloadStore
 from serde_chain import ConfigError, DeserializerChain, Producer, RecordContext
 from serde_chain.errors import JobError
-from serde_chain.spark.jobs import MigrateReport, audit, migrate, sweep
-from serde_chain.spark.plan.migrating import plan_migration
-from serde_chain.spark.plan.references import plan_reading
+from serde_chain.jobs import MigrateReport
+from serde_chain.jobs.migration_plan import plan_migration
+from serde_chain.jobs.references import plan_reading
 from serde_chain.wire.large_fields import HEADER
-from tests.spark.jobs.conftest import Config, payload, stored
-from tests.spark.jobs.test_migrate import read
+from tests.jobs.conftest import Audit, Config, Migrate, Sweep, payload, stored
+from tests.jobs.test_migrate import read
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -46,15 +45,6 @@ def config(config: Config) -> Config:
         "large.fields.min.bytes": 500,
         "large.message.threshold.bytes": 1000,
     }
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where manifests go."""
-    place = tmp_path / "manifests"
-    place.mkdir()
-    monkeypatch.chdir(place)
-    return place
 
 
 def alert(number: int, *, cutout: bytes | None = None, stamps: tuple[bytes, ...] = (), note: str = "") -> Any:
@@ -89,27 +79,25 @@ def put_alerts(config: Config, topic: str) -> None:
 PAYLOADS = 7
 
 
-def test_a_sweep_leaves_what_fields_refer_to(
-    spark: SparkSession, config: Config, topic: str, store: PayloadStore
-) -> None:
+def test_a_sweep_leaves_what_fields_refer_to(sweep: Sweep, config: Config, topic: str, store: PayloadStore) -> None:
     put_alerts(config, topic)
     used = stored(store, topic)
     assert len(used) == PAYLOADS
     orphans = {store.publish(topic, payload(number)) for number in (10, 11)}
     config["large.fields.fetch"] = "lazy"  # of readers
-    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    report = sweep(config, topic, grace_ms=0, delete=True)
     assert (report.live, report.listed, report.orphans, report.deleted) == (PAYLOADS, PAYLOADS + 2, 2, 2)
     assert not orphans & stored(store, topic)
     assert stored(store, topic) == used
     # A producer's configuration, and one that has no stage for whole values.
     of_producer = {key: value for key, value in config.items() if key != "value.deserializers"}
     for other in (of_producer, {**config, "value.deserializers": "zstd, avro, large-fields"}):
-        assert sweep(spark, other, topic, grace_ms=0, delete=True).deleted == 0
+        assert sweep(other, topic, grace_ms=0, delete=True).deleted == 0
     assert stored(store, topic) == used
 
 
 def test_records_with_the_header_that_cannot_be_decoded_end_a_sweep(
-    spark: SparkSession, config: Config, topic: str, store: PayloadStore
+    sweep: Sweep, config: Config, topic: str, store: PayloadStore
 ) -> None:
     put_alerts(config, topic)
     used = {*stored(store, topic), store.publish(topic, payload(10))}
@@ -120,56 +108,55 @@ def test_records_with_the_header_that_cannot_be_decoded_end_a_sweep(
         ({"avro.schema": json.dumps(other)}, "unreadable"),
     ):
         with pytest.raises(JobError, match=reason):
-            sweep(spark, {**config, **wrong}, topic, grace_ms=0, delete=True)
+            sweep({**config, **wrong}, topic, grace_ms=0, delete=True)
     assert stored(store, topic) == used
 
 
 def test_a_malformed_header_protects_nothing_and_ends_no_sweep(
-    spark: SparkSession, config: Config, topic: str, store: PayloadStore
+    sweep: Sweep, config: Config, topic: str, store: PayloadStore
 ) -> None:
     put_alerts(config, topic)
     used = stored(store, topic)
     with Producer({key: value for key, value in config.items() if not key.startswith("value.")}) as producer:
         producer.produce(topic, b"foreign", headers=[(HEADER, b"{")])
     store.publish(topic, payload(10))
-    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    report = sweep(config, topic, grace_ms=0, delete=True)
     assert report.deleted == 1
     assert "1 unreadable" in report.warnings[-1]
     assert stored(store, topic) == used
 
 
 def test_a_record_without_the_rest_of_its_value_protects_nothing(
-    spark: SparkSession, config: Config, topic: str, store: PayloadStore
+    sweep: Sweep, audit: Audit, config: Config, topic: str, store: PayloadStore
 ) -> None:
     put_alerts(config, topic)
     used = stored(store, topic)
     whole, field = references(config, topic, 3)
     Path(whole.removeprefix("file://")).unlink()  # as after an aborted transaction
-    assert audit(spark, config, topic).problems.collect()[0]["kind"] == "PayloadNotFoundError"
-    report = sweep(spark, config, topic, grace_ms=0, delete=True)
+    assert audit(config, topic)[1][0].kind == "PayloadNotFoundError"
+    report = sweep(config, topic, grace_ms=0, delete=True)
     assert report.deleted == 1
     assert "1 unreadable" in report.warnings[-1]
     assert stored(store, topic) == used - {whole, field}
 
 
 @pytest.mark.parametrize("payloads", [True, False])
-def test_an_audit_needs_no_keys_of_fields(*, spark: SparkSession, config: Config, topic: str, payloads: bool) -> None:
+def test_an_audit_needs_no_keys_of_fields(*, audit: Audit, config: Config, topic: str, payloads: bool) -> None:
     config["large.fields.serializers"] = "encrypt"
     config |= {"encryption.key.id": "a", "encryption.keys": "a=MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
     put_alerts(config, topic)
     without_keys = {key: value for key, value in config.items() if not key.startswith("encryption.")}
-    report = audit(spark, without_keys, topic, payloads=payloads)
-    assert (report.references, report.problems.count()) == (PAYLOADS, 0)
+    assert audit(without_keys, topic, payloads=payloads) == (PAYLOADS, [])
     gone, changed = sorted(
         references(config, topic, 2), key=lambda url: Path(url.removeprefix("file://")).stat().st_size
     )[:2]
     Path(gone.removeprefix("file://")).unlink()
     damaged = Path(changed.removeprefix("file://"))
     damaged.write_bytes(bytes(damaged.stat().st_size))
-    report = audit(spark, without_keys, topic, payloads=payloads)
-    found = {row["reference"]: row["kind"] for row in report.problems.collect()}
+    count, problems = audit(without_keys, topic, payloads=payloads)
+    found = {problem.reference: problem.kind for problem in problems}
     assert found == {gone: "PayloadNotFoundError", **({changed: "PayloadIntegrityError"} if payloads else {})}
-    assert report.references == PAYLOADS
+    assert count == PAYLOADS
 
 
 def references(config: Config, topic: str, at: int) -> list[str]:
@@ -182,17 +169,17 @@ def references(config: Config, topic: str, at: int) -> list[str]:
 
 
 def test_a_migration_moves_fields_once(
-    *, spark: SparkSession, config: Config, new_topic: "NewTopic", tmp_path: Path, store: PayloadStore
+    *, migrate: Migrate, config: Config, new_topic: "NewTopic", tmp_path: Path, store: PayloadStore
 ) -> None:
     source, copy = new_topic(1), new_topic(1)
     target = {**config, "local.path": str(tmp_path / "target"), "large.fields.min.bytes": 500}
     put_alerts(config, source)
     config["large.fields.fetch"] = "lazy"  # of readers
     checkpoint = tmp_path / "checkpoint"
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint) == MigrateReport(6, 4, 0)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint) == MigrateReport(6, 4, 0)
     moved = files(tmp_path / "target")
     assert len(moved) == PAYLOADS
-    assert migrate(spark, config, target, source, copy, checkpoint=checkpoint) == MigrateReport(0, 0, 0)
+    assert migrate(config, target, source, copy, checkpoint=checkpoint) == MigrateReport(0, 0, 0)
     assert files(tmp_path / "target") == moved
     del config["large.fields.fetch"]
     before = read(config, source)
@@ -204,7 +191,7 @@ def test_a_migration_moves_fields_once(
         reverse = ", ".join(chain.split(", ")[::-1])
         other = {**target, "value.serializers": chain, "value.deserializers": reverse}
         place = new_topic(1)
-        migrate(spark, target, other, copy, place, checkpoint=tmp_path / f"checkpoint-{at}")
+        migrate(target, other, copy, place, checkpoint=tmp_path / f"checkpoint-{at}")
         assert read(other, place) == before
         copy, target = place, other
 

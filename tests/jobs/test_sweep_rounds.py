@@ -9,22 +9,21 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from confluent_kafka import TopicPartition
-from pyspark.sql import SparkSession
 
 from payload_stores.base import PayloadStore, PublishContext
 from payload_stores.errors import PayloadNotFoundError
 from serde_chain import DeserializerChain, Producer, RecordContext
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.errors import JobError
-from serde_chain.spark.jobs import sweep
 from serde_chain.testing.services import KafkaBroker
-from tests.spark.jobs.conftest import Config, payload, stored
+from tests.jobs.conftest import Config, Sweep, payload, stored
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -87,10 +86,10 @@ def value_of(config: Config, data: bytes | None, random: Random) -> Any:
 class Sweeping:
     """Sweeps, one after the other, in a thread."""
 
-    def __init__(self, spark: SparkSession, config: Config, topics: list[str], folder: Path) -> None:
+    def __init__(self, sweep: Sweep, config: Config, topics: list[str], folder: Path) -> None:
         self.outcomes: Counter[str] = Counter()
         self.failures: list[BaseException] = []
-        self._call = (spark, config, topics)
+        self._sweep_all = partial(sweep, config, topics)
         self._manifest = folder / "manifest.jsonl"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -104,7 +103,7 @@ class Sweeping:
 
     def _sweep(self) -> None:
         try:
-            report = sweep(*self._call, grace_ms=GRACE_MS, delete=True, manifest=self._manifest)
+            report = self._sweep_all(grace_ms=GRACE_MS, delete=True, manifest=self._manifest)
         except JobError as error:
             if not error.transient:
                 raise
@@ -125,14 +124,14 @@ class Sweeping:
 
 @pytest.mark.timeout(200 + 5 * ROUNDS)
 def test_rounds_beside_sweeps(
-    *, spark: SparkSession, config: Config, topics: list[str], store: PayloadStore, broker: KafkaBroker, tmp_path: Path
+    *, sweep: Sweep, config: Config, topics: list[str], store: PayloadStore, broker: KafkaBroker, tmp_path: Path
 ) -> None:
     config["large.message.grace.ms"] = GRACE_MS
     random, admin, done = Random(SEED), broker.admin(), 0
     with (
         DeserializerChain.from_config(config) as chain,
         PartitionReader(config, "checking", failure=JobError) as reader,
-        Sweeping(spark, config, topics, tmp_path) as sweeping,
+        Sweeping(sweep, config, topics, tmp_path) as sweeping,
     ):
         while not sweeping.failures and (done < ROUNDS or sweeping.outcomes["sweeps"] < SWEEPS):
             topic = random.choice(topics)
@@ -149,7 +148,7 @@ def test_rounds_beside_sweeps(
         raise sweeping.failures[0]
     sys.stdout.write(f"seed {SEED}: {done} rounds, {dict(sweeping.outcomes)}\n")
     # Now that all is quiet, a sweep leaves exactly what is in use.
-    sweep(spark, config, topics, grace_ms=0, delete=True, manifest=tmp_path / "last.jsonl")
+    sweep(config, topics, grace_ms=0, delete=True, manifest=tmp_path / "last.jsonl")
     with DeserializerChain.from_config(config) as chain:
         used = references(config, chain, topics)
     assert {reference for topic in topics for reference in stored(store, topic)} <= used

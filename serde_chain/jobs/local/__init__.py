@@ -1,0 +1,1 @@
+"""The local engine of jobs: one process, files on its disk, bounded memory."""

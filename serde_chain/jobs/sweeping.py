@@ -1,0 +1,420 @@
+"""The rules of a sweep, which deletes unreferenced payloads. An engine lists, reads and compares.
+
+The order makes it safe beside producers. The stores are listed first, then the topics are read to their ends, and new
+records are read before each page of deletions. A payload that is old enough to be listed, and in no record of the log
+by then, belongs to no future record either: a producer sends its record within the grace period, or renews the
+object.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol, TypeAlias
+
+from payload_stores.base import PayloadStore
+from payload_stores.errors import PayloadStoreError
+from serde_chain.chain import DeserializerChain
+from serde_chain.config import client_config
+from serde_chain.errors import ConfigError, JobError
+from serde_chain.jobs.folders import Folder, Listed, folders_of, stores_of
+from serde_chain.jobs.manifest import Manifest
+from serde_chain.jobs.references import ReferencePlan, open_readers, plan_reading
+from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends, TopicBounds, named_topics
+
+__all__ = [
+    "DAY_MS",
+    "Progress",
+    "Read",
+    "Scope",
+    "SweepEngine",
+    "SweepReport",
+    "Unreadable",
+    "run_sweep",
+    "store_failed",
+]
+
+_log = logging.getLogger("serde_chain")
+
+DAY_MS: Final = 86_400_000
+_IN_FLIGHT: Final = 8
+_AT_ONCE: Final = 1_000
+# librdkafka's defaults, in ms.
+_DELIVERY: Final = (("delivery.timeout.ms", "message.timeout.ms"), 300_000)
+_TRANSACTION: Final = (("transaction.timeout.ms",), 60_000)
+
+Progress: TypeAlias = Callable[[str, int], None]
+"""Called with the current activity and a number."""
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """The result of a sweep.
+
+    Attributes:
+        live: Number of payloads that the records refer to.
+        listed: Number of the topics' payloads older than the grace period.
+        orphans: Number of listed payloads without a record.
+        deleted: Number of deleted payloads, without those that were renewed or deleted by others in the meantime.
+        bytes: Total size of the deleted payloads; in a dry run, of the orphans.
+        manifest: The list of deleted payloads, a file with one JSON object per line; None if nothing was deleted.
+        warnings: Messages for the operator: a short grace period, skipped stores, unreadable placeholders, payloads
+            that could not be deleted.
+    """
+
+    live: int
+    listed: int
+    orphans: int
+    deleted: int
+    bytes: int
+    manifest: Path | None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a sweep is about.
+
+    Attributes:
+        config: Flat configuration of a client.
+        plan: The plan for reading references.
+        readers: Its chains, by field.
+        stores: The stores.
+        folders: The topics' folders in stores that support listing and deletion.
+        before: Only payloads written before this time are listed.
+    """
+
+    config: Mapping[str, object]
+    plan: ReferencePlan
+    readers: Mapping[str, DeserializerChain]
+    stores: Sequence[PayloadStore]
+    folders: Sequence[Folder]
+    before: datetime
+
+
+class Unreadable(NamedTuple):
+    """An unreadable placeholder; the smaller one of two is reported.
+
+    Attributes:
+        malformed: Whether it is unreadable by itself, to any reader.
+        topic: The record's topic.
+        partition: Its partition.
+        offset: Its offset.
+        field: Its field, ``key`` or ``value``.
+        kind: The error's class.
+        message: Its message.
+    """
+
+    malformed: bool
+    topic: str
+    partition: int
+    offset: int
+    field: str
+    kind: str
+    message: str
+
+
+class Read(NamedTuple):
+    """What an engine has read.
+
+    Attributes:
+        records: Number of records, by topic.
+        placeholders: Number of references and unreadable placeholders in them.
+        malformed: Number of those that are unreadable by themselves.
+        first_unreadable: The smallest of the unreadable ones.
+    """
+
+    records: Mapping[str, int]
+    placeholders: int
+    malformed: int
+    first_unreadable: Unreadable | None
+
+
+class SweepEngine(Protocol):
+    """Lists, reads and compares for one sweep, with bounded memory. Its methods are called in the order below.
+
+    Raises:
+        JobError: A part of it failed, from any method.
+        PayloadStoreError: A listing is incomplete.
+    """
+
+    def list_payloads(self, progress: Progress) -> Counter[int]:
+        """List all folders, and keep the payloads.
+
+        Returns:
+            The number of payloads by the index of their folder.
+        """
+
+    def read(self, first: Ends, ends: Ends) -> Read:
+        """Read the records between some offsets, and keep the names of the payloads that they refer to.
+
+        Records removed from a partition's beginning in the meantime are omitted: no reader sees them any more.
+        """
+
+    def compare(self) -> Iterator[tuple[int, int]]:
+        """Find the orphans: listed payloads of which no record read so far refers to a name. Keeps them.
+
+        Yields:
+            Their number and total size so far, after each part.
+        """
+
+    def orphans(self) -> Iterator[list[Listed]]:
+        """The orphans, page by page."""
+
+    def still_orphans(self, page: list[Listed]) -> list[Listed]:
+        """Those of a page to which no record refers that was read since the comparison."""
+
+    def count_live(self) -> int:
+        """The number of different references in all records that were read."""
+
+
+def run_sweep(
+    config: Mapping[str, object],
+    topics: str | Sequence[str],
+    open_engine: Callable[[Scope], AbstractContextManager[SweepEngine]],
+    *,
+    grace_ms: int,
+    delete: bool,
+    manifest: str | Path | None,
+    progress: Progress | None,
+) -> SweepReport:
+    """Sweep with an engine.
+
+    Args:
+        config: Flat configuration of a client.
+        topics: The topics.
+        open_engine: Opens the engine.
+        grace_ms: Minimum age of deleted payloads, in ms.
+        delete: Delete the orphans; otherwise only count them.
+        manifest: The file for the list of deleted payloads; None for a new one in the current folder.
+        progress: Called with the current activity and a number.
+
+    Raises:
+        ConfigError: The configuration is wrong, or none of its stores supports both listing and deletion.
+        JobError: As in :func:`serde_chain.jobs.sweep`.
+    """
+    plan = plan_reading(config, named_topics(topics))
+    with ExitStack() as stack:
+        readers = open_readers(plan.config)
+        for reader in readers.values():
+            stack.callback(reader.close)
+        stores = stores_of(plan, readers)
+        folders, unable = folders_of(stores, plan.topics)
+        if not folders:
+            raise ConfigError(
+                f"the payload stores ({', '.join(store.scheme for store in stores)}) do not support both listing and "
+                "deletion, which a sweep requires",
+                hint="Use their own retention: an expiration in the store, or its server's",
+            )
+        scope = Scope(config, plan, readers, stores, folders, datetime.now(UTC) - timedelta(milliseconds=grace_ms))
+        engine = stack.enter_context(open_engine(scope))
+        run = _Sweep(scope, engine, progress or _no_progress)
+        run.warn(grace_ms, unable)
+        return run.run(Manifest(manifest) if delete else None)
+
+
+def store_failed(
+    what: str, *, message: str, hint: str | None = None, store: object = None, transient: bool = False
+) -> JobError:
+    """The error of a job that ends because of a store.
+
+    Args:
+        what: The failed operation.
+        message: The store's error; the following arguments belong to it too.
+        hint: Its hint.
+        store: The store's scheme.
+        transient: Whether a retry may succeed.
+    """
+    failure = JobError(f"{what}: {message}", hint=hint or "Run it again", store=store)
+    failure.transient = transient
+    return failure
+
+
+def _failed(what: str, error: PayloadStoreError) -> JobError:
+    store = error.context.get("store")
+    return store_failed(what, message=error.message, hint=error.hint, store=store, transient=error.transient)
+
+
+def _no_progress(_what: str, _count: int) -> None:
+    return
+
+
+class _Sweep:
+    """A running sweep."""
+
+    def __init__(self, scope: Scope, engine: SweepEngine, progress: Progress) -> None:
+        self._scope, self._engine, self._progress = scope, engine, progress
+        self._bounds = TopicBounds(scope.config, scope.plan.topics, READ_UNCOMMITTED)
+        self._ends: Ends = {}
+        self._placeholders = self._malformed = 0
+        self._warnings: list[str] = []
+
+    def warn(self, grace_ms: int, unable: Sequence[PayloadStore]) -> None:
+        """Warn the operator before the sweep.
+
+        Args:
+            grace_ms: The grace period.
+            unable: The stores that are skipped.
+        """
+        client = client_config(self._scope.config)
+        delivery, transaction = (
+            next((int(str(client[key])) for key in keys if key in client), default)
+            for keys, default in (_DELIVERY, _TRANSACTION)
+        )
+        of_producers = max((store.grace_ms for store in self._scope.stores), default=0)
+        if grace_ms < delivery + transaction:
+            self._warn(
+                f"the grace period of {grace_ms} ms is shorter than delivery.timeout.ms ({delivery}) and "
+                f"transaction.timeout.ms ({transaction}) together: payloads of records in transit may be deleted"
+            )
+        if grace_ms < of_producers:
+            self._warn(
+                f"the grace period of {grace_ms} ms is shorter than large.message.grace.ms ({of_producers}): "
+                "producers with content ids rely on payloads of half that age"
+            )
+        for store in unable:
+            self._warn(f"the store {store.scheme} is skipped: it does not support both listing and deletion")
+
+    def _warn(self, text: str) -> None:
+        self._warnings.append(text)
+        _log.warning("sweep: %s", text)
+
+    def run(self, manifest: Manifest | None) -> SweepReport:
+        """List, read and compare; delete if there is a manifest."""
+        self._bounds.bounds()  # report a missing topic before a long listing
+        by_topic = self._list()
+        self._read_all(by_topic)
+        orphans, size = self._compare() if by_topic.total() else (0, 0)
+        deleted = 0
+        if manifest is not None:
+            size = 0
+            if orphans:
+                with manifest:
+                    deleted, size = self._delete(manifest)
+        return SweepReport(
+            self._engine.count_live(),
+            by_topic.total(),
+            orphans,
+            deleted,
+            size,
+            manifest.path if manifest is not None and deleted else None,
+            tuple(self._warnings),
+        )
+
+    def _list(self) -> Counter[str]:
+        """List all folders; returns the number of payloads by topic."""
+        by_topic: Counter[str] = Counter()
+        try:
+            for folder, count in self._engine.list_payloads(self._progress).items():
+                by_topic[self._scope.folders[folder].topic] += count
+        except PayloadStoreError as error:
+            raise _failed("the store cannot be listed", error) from error
+        return by_topic
+
+    def _read_all(self, by_topic: Counter[str]) -> None:
+        first, ends = self._bounds.bounds()
+        places = [place for place in ends if first[place] < ends[place]]
+        filled: set[str] = set()
+        if places:
+            self._progress("records to read", sum(ends[place] - first[place] for place in places))
+            read, left = self._read(places, first, ends)
+            filled = {topic for topic in left if read.records.get(topic)}
+        self._ends = ends
+        empty = next((topic for topic in self._scope.plan.topics if by_topic[topic] and topic not in filled), None)
+        if empty is not None:
+            raise JobError(
+                f"the topic has no records but {by_topic[empty]} payloads: it may have been emptied or recreated by "
+                "mistake, so nothing was deleted",
+                hint="If its records are gone for good, delete the topic's folder with the store's own tools",
+                topic=empty,
+            )
+
+    def _read_on(self) -> None:
+        """Read the records that are new since the last call."""
+        first, ends = self._bounds.check_ends(self._ends)
+        begin = {place: max(first[place], self._ends.get(place, 0)) for place in ends}
+        places = [place for place in ends if begin[place] < ends[place]]
+        if places:
+            self._read(places, begin, ends)
+        self._ends = ends
+
+    def _read(self, places: Sequence[tuple[str, int]], first: Ends, ends: Ends) -> tuple[Read, set[str]]:
+        """Read some partitions; returns also the topics that still have records there."""
+        first, ends = ({place: offsets[place] for place in places} for offsets in (first, ends))
+        read = self._engine.read(first, ends)
+        first, _ = self._bounds.check_ends(ends)
+        self._look_at_unreadable(read)
+        return read, {topic for topic, partition in ends if first[topic, partition] < ends[topic, partition]}
+
+    def _look_at_unreadable(self, read: Read) -> None:
+        """Count placeholders that no reader can read: they protect no payload, and any writer can create them.
+
+        Raises:
+            JobError: The configuration, rather than the record, seems to be at fault: most are malformed, or a registry
+                or key provider does not answer.
+        """
+        self._placeholders += read.placeholders
+        self._malformed += read.malformed
+        bad = read.first_unreadable
+        if bad is None:
+            return
+        where = {"topic": bad.topic, "partition": bad.partition, "offset": bad.offset}
+        if not bad.malformed or 2 * self._malformed > self._placeholders:
+            raise JobError(
+                f"the {bad.field} of a record has the mark of a reference but is unreadable, so the payloads that "
+                f"it needs are unknown: {bad.kind}: {bad.message}",
+                hint="Correct the configuration's stages, schema and large.message.accept, name large-fields if the "
+                "record has its header, or wait until the record expires",
+                **where,
+            )
+        self._warn(f"{read.malformed} unreadable placeholders protect no payload; one is at {where}: {bad.message}")
+
+    def _compare(self) -> tuple[int, int]:
+        """Find the orphans; returns their number and bytes."""
+        found = (0, 0)
+        for found in self._engine.compare():
+            self._progress("orphans so far", found[0])
+        return found
+
+    def _delete(self, manifest: Manifest) -> tuple[int, int]:
+        """Delete the orphans; returns the number of deleted payloads, and their bytes."""
+        deleted = size = 0
+        refused: list[PayloadStoreError] = []
+        with ThreadPoolExecutor(_IN_FLIGHT, "serde-chain-sweep") as pool:
+            for page in self._engine.orphans():
+                self._read_on()
+                rows = self._engine.still_orphans(page)
+                for part in (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)):
+                    try:
+                        done = list(pool.map(lambda row: self._delete_one(manifest, row), part))
+                    except PayloadStoreError as error:
+                        raise _failed(f"the sweep ended after at least {deleted} deletions", error) from error
+                    deleted += sum(gone is True for gone in done)
+                    size += sum(row.size for row, gone in zip(part, done, strict=True) if gone is True)
+                    refused += [error for error in done if isinstance(error, PayloadStoreError)]
+                    if len(refused) > deleted:
+                        raise _failed(f"the sweep ended after {deleted} deletions", refused[0]) from refused[0]
+                    self._progress("payloads deleted", deleted)
+        if refused:
+            self._warn(f"{len(refused)} payloads could not be deleted; one of them: {refused[0]}")
+        return deleted, size
+
+    def _delete_one(self, manifest: Manifest, row: Listed) -> bool | PayloadStoreError:
+        """Whether it was deleted; the error if this payload is refused, which another writer may have put there."""
+        folder = self._scope.folders[row.folder]
+        try:
+            if not folder.is_old(row.reference, self._scope.before):
+                return False
+            manifest.note(row.reference, row.size, row.time)
+            folder.delete(row.reference)
+        except PayloadStoreError as error:
+            if error.transient:
+                raise
+            return error
+        return True

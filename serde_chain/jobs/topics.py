@@ -1,0 +1,108 @@
+"""The bounds of topics, which jobs read to their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from serde_chain import config as configuration
+from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.config import Config
+from serde_chain.errors import ConfigError, JobError
+
+__all__ = ["GROUP", "READ_COMMITTED", "READ_UNCOMMITTED", "Ends", "TopicBounds", "count_records", "named_topics"]
+
+GROUP: Final = "serde-chain-jobs"
+"""The group in the names of clients; none joins it."""
+
+READ_COMMITTED: Final = "read_committed"
+READ_UNCOMMITTED: Final = "read_uncommitted"
+
+Ends: TypeAlias = Mapping[tuple[str, int], int]
+"""Offsets by topic and partition."""
+
+
+def named_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
+    """One topic or several, each once.
+
+    Raises:
+        ConfigError: There is none.
+
+    Example:
+        >>> named_topics("alerts"), named_topics(["a", "b", "a"])
+        (('alerts',), ('a', 'b'))
+    """
+    named = (topics,) if isinstance(topics, str) else tuple(dict.fromkeys(topics))
+    if not named:
+        raise ConfigError("no topic is given")
+    return named
+
+
+class TopicBounds:
+    """Asks for the bounds of topics.
+
+    A job that deletes payloads reads the whole log, including records of open and aborted transactions: an open
+    transaction may hide committed records, whose payloads are in use.
+
+    Args:
+        config: Flat configuration of a client.
+        topics: The topics.
+        isolation: ``read_uncommitted`` for the whole log, ``read_committed`` for what readers see.
+    """
+
+    def __init__(self, config: Mapping[str, object], topics: Sequence[str], isolation: str) -> None:
+        self._config, self._topics, self.isolation = config, topics, isolation
+
+    def bounds(self) -> tuple[Ends, Ends]:
+        """The first offsets of all partitions, and their ends.
+
+        Raises:
+            JobError: A topic does not exist, or the broker does not answer.
+        """
+        first: dict[tuple[str, int], int] = {}
+        ends: dict[tuple[str, int], int] = {}
+        settings: dict[str, Any] = {"isolation.level": self.isolation}
+        with PartitionReader(self._config, GROUP, failure=JobError, **settings) as reader:
+            for topic in self._topics:
+                for partition, (low, high) in reader.all_bounds(topic, range(reader.count(topic))).items():
+                    first[topic, partition], ends[topic, partition] = low, high
+        return first, ends
+
+    def check_ends(self, ends: Ends) -> tuple[Ends, Ends]:
+        """Check that partitions still reach their earlier ends.
+
+        Args:
+            ends: The earlier ends.
+
+        Returns:
+            The current bounds.
+
+        Raises:
+            JobError: A partition ends earlier.
+        """
+        first, now = self.bounds()
+        back = next((place for place in ends if now.get(place, -1) < ends[place]), None)
+        if back is not None:
+            raise JobError(
+                "the partition ends earlier than before: its topic was recreated during the read",
+                hint="Run it again",
+                topic=back[0],
+                partition=back[1],
+            )
+        return first, now
+
+
+def count_records(config: Config | str | Path, topics: str | Sequence[str]) -> int:
+    """The number of records in topics, by their offsets: removed ones between others count.
+
+    Args:
+        config: The configuration of a client: a mapping, or a file's path.
+        topics: The topics.
+
+    Raises:
+        ConfigError: The configuration is wrong, or no topic is given.
+        JobError: A topic does not exist, or the broker does not answer.
+    """
+    first, ends = TopicBounds(configuration.load(config), named_topics(topics), READ_UNCOMMITTED).bounds()
+    return sum(ends[place] - first[place] for place in ends)
