@@ -86,6 +86,14 @@ def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
     type=click.Path(dir_okay=False, path_type=Path),
     help="File for the list of deleted payloads.  [default: a new one in the current folder]",
 )
+@click.option(
+    "--deletes",
+    "deletes",
+    type=click.IntRange(1, 256),
+    default=8,
+    show_default=True,
+    help="Deletions at a time; of up to a thousand payloads each.",
+)
 def sweep(  # noqa: PLR0917, click passes them by name
     file: Path,
     topics: tuple[str, ...],
@@ -96,6 +104,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
     grace: int,
     delete: bool,
     manifest: Path | None,
+    deletes: int,
 ) -> None:
     """Delete payloads that no record refers to.
 
@@ -103,7 +112,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
     topics that may refer to them, including mirrors and dead-letter topics. Without --delete, nothing is deleted.
     Exit code 1: the sweep failed or is incomplete; it is safe to run it again.
     """
-    options: dict[str, Any] = {"grace_ms": grace, "delete": delete, "manifest": manifest}
+    options: dict[str, Any] = {"grace_ms": grace, "delete": delete, "manifest": manifest, "deletes_in_flight": deletes}
     if _is_local(engine, master, conf, file, topics):
         from serde_chain import jobs
 

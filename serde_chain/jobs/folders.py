@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -10,8 +11,15 @@ from itertools import islice
 from typing import Final, NamedTuple
 from urllib.parse import unquote
 
-from payload_stores.base import PayloadInfo, PayloadStore, SupportsDelete, SupportsInfo, SupportsList
-from payload_stores.errors import PayloadNotFoundError
+from payload_stores.base import (
+    PayloadInfo,
+    PayloadStore,
+    SupportsDelete,
+    SupportsDeleteMany,
+    SupportsInfo,
+    SupportsList,
+)
+from payload_stores.errors import PayloadNotFoundError, PayloadStoreError
 from payload_stores.references import FIRST_CHARACTERS
 from serde_chain.chain import DeserializerChain
 from serde_chain.jobs.references import ReferencePlan
@@ -22,6 +30,8 @@ __all__ = ["SHARES", "Folder", "Listed", "folders_of", "list_folders", "names_of
 _DIGITS: Final = 16
 _ANY_ID: Final = "-"
 _MOST_NAMES: Final = 64
+# A random UUID (RFC 9562, section 5.4).
+_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 # Each has one hexadecimal digit, so that all have about the same number of payloads, and some of the other characters.
@@ -75,6 +85,22 @@ class Folder:
                 return False
         prefix = "" if self.root is None else unquote(reference.removeprefix(self.root))
         return any(info.reference == reference for info in self.list(before, prefix))
+
+    def is_unique(self, reference: str) -> bool:
+        """Whether a payload has a random id, so that it belongs to one record, and the store deletes many at once."""
+        return (
+            isinstance(self.store, SupportsDeleteMany)
+            and _RANDOM_ID.fullmatch(reference, reference.rfind("/") + 1) is not None
+        )
+
+    def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        """Delete payloads for which :meth:`is_unique`; returns the errors of refused ones.
+
+        Raises:
+            PayloadStoreError: They could not be deleted.
+        """
+        assert isinstance(self.store, SupportsDeleteMany)  # noqa: S101, as is_unique says
+        return self.store.delete_many(references)
 
     def delete(self, reference: str) -> None:
         """Delete a payload.

@@ -11,18 +11,18 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
-from payload_stores.base import PayloadStore
+from payload_stores.base import PayloadStore, SupportsClock
 from payload_stores.errors import PayloadStoreError
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import client_config
 from serde_chain.errors import ConfigError, JobError
+from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
 from serde_chain.jobs.folders import Folder, Listed, folders_of, stores_of
 from serde_chain.jobs.manifest import Manifest
 from serde_chain.jobs.references import ReferencePlan, open_readers, plan_reading
@@ -43,8 +43,8 @@ __all__ = [
 _log = logging.getLogger("serde_chain")
 
 DAY_MS: Final = 86_400_000
-_IN_FLIGHT: Final = 8
-_AT_ONCE: Final = 1_000
+# Answers take time, and have a resolution of seconds.
+_SKEW: Final = timedelta(seconds=10)
 # librdkafka's defaults, in ms.
 _DELIVERY: Final = (("delivery.timeout.ms", "message.timeout.ms"), 300_000)
 _TRANSACTION: Final = (("transaction.timeout.ms",), 60_000)
@@ -61,7 +61,7 @@ class SweepReport:
         live: Number of payloads that the records refer to.
         listed: Number of the topics' payloads older than the grace period.
         orphans: Number of listed payloads without a record.
-        deleted: Number of deleted payloads, without those that were renewed or deleted by others in the meantime.
+        deleted: Number of deleted payloads, without those that were renewed in the meantime.
         bytes: Total size of the deleted payloads; in a dry run, of the orphans.
         manifest: The list of deleted payloads, a file with one JSON object per line; None if nothing was deleted.
         warnings: Messages for the operator: a short grace period, skipped stores, unreadable placeholders, payloads
@@ -183,6 +183,7 @@ def run_sweep(
     delete: bool,
     manifest: str | Path | None,
     progress: Progress | None,
+    deletes_in_flight: int = IN_FLIGHT,
 ) -> SweepReport:
     """Sweep with an engine.
 
@@ -194,6 +195,7 @@ def run_sweep(
         delete: Delete the orphans; otherwise only count them.
         manifest: The file for the list of deleted payloads; None for a new one in the current folder.
         progress: Called with the current activity and a number.
+        deletes_in_flight: Most deletions at a time.
 
     Raises:
         ConfigError: The configuration is wrong, or none of its stores supports both listing and deletion.
@@ -212,11 +214,12 @@ def run_sweep(
                 "deletion, which a sweep requires",
                 hint="Use their own retention: an expiration in the store, or its server's",
             )
-        scope = Scope(config, plan, readers, stores, folders, datetime.now(UTC) - timedelta(milliseconds=grace_ms))
+        now, skew = _now([folder.store for folder in folders])
+        scope = Scope(config, plan, readers, stores, folders, now - timedelta(milliseconds=grace_ms))
         engine = stack.enter_context(open_engine(scope))
         run = _Sweep(scope, engine, progress or _no_progress)
-        run.warn(grace_ms, unable)
-        return run.run(Manifest(manifest) if delete else None)
+        run.warn(grace_ms, unable, skew)
+        return run.run(Manifest(manifest) if delete else None, deletes_in_flight)
 
 
 def store_failed(
@@ -255,13 +258,16 @@ class _Sweep:
         self._placeholders = self._malformed = 0
         self._warnings: list[str] = []
 
-    def warn(self, grace_ms: int, unable: Sequence[PayloadStore]) -> None:
+    def warn(self, grace_ms: int, unable: Sequence[PayloadStore], skew: str | None) -> None:
         """Warn the operator before the sweep.
 
         Args:
             grace_ms: The grace period.
             unable: The stores that are skipped.
+            skew: What is wrong with the clocks.
         """
+        if skew is not None:
+            self._warn(skew)
         client = client_config(self._scope.config)
         delivery, transaction = (
             next((int(str(client[key])) for key in keys if key in client), default)
@@ -285,7 +291,7 @@ class _Sweep:
         self._warnings.append(text)
         _log.warning("sweep: %s", text)
 
-    def run(self, manifest: Manifest | None) -> SweepReport:
+    def run(self, manifest: Manifest | None, in_flight: int) -> SweepReport:
         """List, read and compare; delete if there is a manifest."""
         self._bounds.bounds()  # report a missing topic before a long listing
         by_topic = self._list()
@@ -295,8 +301,8 @@ class _Sweep:
         if manifest is not None:
             size = 0
             if orphans:
-                with manifest:
-                    deleted, size = self._delete(manifest)
+                with Deleter(self._scope.folders, self._scope.before, manifest, in_flight) as deleter:
+                    deleted, size = self._delete(deleter)
         return SweepReport(
             self._engine.count_live(),
             by_topic.total(),
@@ -382,39 +388,45 @@ class _Sweep:
             self._progress("orphans so far", found[0])
         return found
 
-    def _delete(self, manifest: Manifest) -> tuple[int, int]:
+    def _delete(self, deleter: Deleter) -> tuple[int, int]:
         """Delete the orphans; returns the number of deleted payloads, and their bytes."""
         deleted = size = 0
         refused: list[PayloadStoreError] = []
-        with ThreadPoolExecutor(_IN_FLIGHT, "serde-chain-sweep") as pool:
-            for page in self._engine.orphans():
-                self._read_on()
-                rows = self._engine.still_orphans(page)
-                for part in (rows[at : at + _AT_ONCE] for at in range(0, len(rows), _AT_ONCE)):
-                    try:
-                        done = list(pool.map(lambda row: self._delete_one(manifest, row), part))
-                    except PayloadStoreError as error:
-                        raise _failed(f"the sweep ended after at least {deleted} deletions", error) from error
-                    deleted += sum(gone is True for gone in done)
-                    size += sum(row.size for row, gone in zip(part, done, strict=True) if gone is True)
-                    refused += [error for error in done if isinstance(error, PayloadStoreError)]
-                    if len(refused) > deleted:
-                        raise _failed(f"the sweep ended after {deleted} deletions", refused[0]) from refused[0]
-                    self._progress("payloads deleted", deleted)
+        for page in self._engine.orphans():
+            self._read_on()
+            try:
+                for done in deleter.delete(self._engine.still_orphans(page)):
+                    deleted += done.payloads
+                    size += done.bytes
+                    refused += done.refused
+                    if done.payloads:
+                        self._progress("payloads deleted", deleted)
+            except PayloadStoreError as error:
+                raise _failed(f"the sweep ended after at least {deleted} deletions", error) from error
+            if len(refused) > deleted:
+                raise _failed(f"the sweep ended after {deleted} deletions", refused[0]) from refused[0]
         if refused:
             self._warn(f"{len(refused)} payloads could not be deleted; one of them: {refused[0]}")
         return deleted, size
 
-    def _delete_one(self, manifest: Manifest, row: Listed) -> bool | PayloadStoreError:
-        """Whether it was deleted; the error if this payload is refused, which another writer may have put there."""
-        folder = self._scope.folders[row.folder]
+
+def _now(stores: Sequence[PayloadStore]) -> tuple[datetime, str | None]:
+    """The time by which ages are measured, and a warning if this machine's clock is not it.
+
+    A store stamps payloads by its own clock. If that of this machine is ahead, payloads look older than they are.
+    """
+    now, warning = datetime.now(UTC), None
+    for store in stores:
+        if not isinstance(store, SupportsClock):
+            continue
         try:
-            if not folder.is_old(row.reference, self._scope.before):
-                return False
-            manifest.note(row.reference, row.size, row.time)
-            folder.delete(row.reference)
-        except PayloadStoreError as error:
-            if error.transient:
-                raise
-            return error
-        return True
+            its = store.now()
+        except PayloadStoreError:
+            continue  # it is not there yet, or the listing will say what is wrong
+        if (ahead := now - its) > _SKEW:
+            now = its
+            warning = (
+                f"this machine's clock is {ahead.total_seconds():.0f} s ahead of the store {store.scheme}'s, by which "
+                "ages are measured"
+            )
+    return now, warning

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
+from confluent_kafka import KafkaException, TopicCollection
+
 from serde_chain import config as configuration
-from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, JobError
 
 __all__ = ["GROUP", "READ_COMMITTED", "READ_UNCOMMITTED", "Ends", "TopicBounds", "count_records", "named_topics"]
+
+_log = logging.getLogger("serde_chain")
 
 GROUP: Final = "serde-chain-jobs"
 """The group in the names of clients; none joins it."""
@@ -53,12 +58,13 @@ class TopicBounds:
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str], isolation: str) -> None:
         self._config, self._topics, self.isolation = config, topics, isolation
+        self._ids: dict[str, str] = {}
 
     def bounds(self) -> tuple[Ends, Ends]:
         """The first offsets of all partitions, and their ends.
 
         Raises:
-            JobError: A topic does not exist, or the broker does not answer.
+            JobError: A topic does not exist, or was created anew since the last call; or the broker does not answer.
         """
         first: dict[tuple[str, int], int] = {}
         ends: dict[tuple[str, int], int] = {}
@@ -67,7 +73,16 @@ class TopicBounds:
             for topic in self._topics:
                 for partition, (low, high) in reader.all_bounds(topic, range(reader.count(topic))).items():
                     first[topic, partition], ends[topic, partition] = low, high
+        self._check_ids()
         return first, ends
+
+    def _check_ids(self) -> None:
+        """Compare the topics' ids (KIP-516) with those of the last call: a name may be that of another topic by now."""
+        for topic, topic_id in _ids_of(self._config, self._topics).items():
+            if self._ids.setdefault(topic, topic_id) != topic_id:
+                raise JobError(
+                    "the topic was deleted and created anew since the job began", hint="Run it again", topic=topic
+                )
 
     def check_ends(self, ends: Ends) -> tuple[Ends, Ends]:
         """Check that partitions still reach their earlier ends.
@@ -91,6 +106,21 @@ class TopicBounds:
                 partition=back[1],
             )
         return first, now
+
+
+def _ids_of(config: Mapping[str, object], topics: Sequence[str]) -> dict[str, str]:
+    """The ids of topics; without those that the broker does not tell, as before Kafka 2.8."""
+    from confluent_kafka.admin import AdminClient
+
+    admin: AdminClient = make_client(AdminClient, config, {"error_cb": log_error})
+    described = admin.describe_topics(TopicCollection([*topics]), request_timeout=TIMEOUT_S)
+    ids: dict[str, str] = {}
+    for topic, answer in described.items():
+        try:
+            ids[topic] = str(answer.result(TIMEOUT_S).topic_id)
+        except (KafkaException, TimeoutError) as error:
+            _log.debug("the id of the topic %s is unknown: %s", topic, error)
+    return {topic: topic_id for topic, topic_id in ids.items() if topic_id.strip("A=")}
 
 
 def count_records(config: Config | str | Path, topics: str | Sequence[str]) -> int:

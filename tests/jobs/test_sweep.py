@@ -215,6 +215,25 @@ def test_a_topic_that_is_made_anew_meanwhile_ends_the_sweep(
     assert len(stored(store, topic)) == 2
 
 
+def test_a_topic_made_anew_with_as_many_records_ends_the_sweep(
+    *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, broker: KafkaBroker
+) -> None:
+    send(topic, payload(0))
+    store.publish(topic, payload(1))
+    admin = broker.admin()
+
+    def replace(what: str, _count: int) -> None:
+        if what == "orphans so far":
+            admin.delete_topics([topic], operation_timeout=30)[topic].result(30)
+            broker.create_topic(topic)
+            send(topic, b"small", b"small", b"small")
+
+    with pytest.raises(JobError, match="created anew") as caught:
+        sweep(config, topic, grace_ms=0, delete=True, progress=replace)
+    assert caught.value.topic == topic
+    assert len(stored(store, topic)) == 2
+
+
 def test_malformed_placeholders_keep_nothing_and_end_no_sweep(
     sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:

@@ -10,6 +10,7 @@ from typing import Final, Self
 
 from serde_chain import config as configuration
 from serde_chain.config import Config
+from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.finding import ReferenceFinder
 from serde_chain.jobs.folders import Listed, list_folders, pages_of
 from serde_chain.jobs.local.records import is_marked, read_records
@@ -39,6 +40,7 @@ def sweep(
     delete: bool = False,
     manifest: str | Path | None = None,
     progress: Callable[[str, int], None] | None = None,
+    deletes_in_flight: int = IN_FLIGHT,
 ) -> SweepReport:
     """Delete the payloads of some topics that no record in them refers to.
 
@@ -60,6 +62,8 @@ def sweep(
         manifest: The file for the list of deleted payloads; it is appended to. By default a new one in the
             current folder.
         progress: Called with the current activity and a number.
+        deletes_in_flight: Most deletions at a time. One deletes up to a thousand payloads if their ids are random (the
+            default) and the store can.
 
     Raises:
         ConfigError: The configuration is wrong, or none of its stores supports both listing and deletion.
@@ -81,6 +85,7 @@ def sweep(
         delete=delete,
         manifest=manifest,
         progress=progress,
+        deletes_in_flight=deletes_in_flight,
     )
 
 

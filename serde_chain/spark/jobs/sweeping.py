@@ -14,6 +14,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from serde_chain.config import Config
+from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.folders import Listed, list_folders
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
@@ -35,6 +36,7 @@ def sweep(
     delete: bool = False,
     manifest: str | Path | None = None,
     progress: Callable[[str, int], None] | None = None,
+    deletes_in_flight: int = IN_FLIGHT,
 ) -> SweepReport:
     """Delete the payloads of some topics that no record in them refers to, with Spark.
 
@@ -49,6 +51,7 @@ def sweep(
         delete: Delete the payloads; otherwise only count them.
         manifest: The file for the list of deleted payloads.
         progress: Called with the current activity and a number.
+        deletes_in_flight: Most deletions at a time.
 
     Raises:
         ConfigError: As in :func:`serde_chain.jobs.sweep`.
@@ -70,6 +73,7 @@ def sweep(
         delete=delete,
         manifest=manifest,
         progress=progress,
+        deletes_in_flight=deletes_in_flight,
     )
 
 

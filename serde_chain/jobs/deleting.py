@@ -1,0 +1,113 @@
+"""Deletes orphans: many per request if their ids are unique, all others one by one, each after another look at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import datetime
+from itertools import islice
+from typing import Final, NamedTuple, Self
+
+from payload_stores.errors import PayloadStoreError
+from serde_chain.jobs.folders import Folder, Listed, pages_of
+from serde_chain.jobs.manifest import Manifest
+
+__all__ = ["IN_FLIGHT", "Deleted", "Deleter"]
+
+IN_FLIGHT: Final = 8
+"""The default number of requests at a time."""
+
+_AT_ONCE: Final = 1000
+
+
+class Deleted(NamedTuple):
+    """The outcome for some payloads.
+
+    Attributes:
+        payloads: Number of deleted payloads.
+        bytes: Their total size.
+        refused: The errors of refused ones, which another writer may have put there.
+    """
+
+    payloads: int = 0
+    bytes: int = 0
+    refused: tuple[PayloadStoreError, ...] = ()
+
+
+class Deleter:
+    """Deletes payloads with several requests at a time; a context manager.
+
+    A payload with a random id belongs to one record, and is never renewed. Any other may be renewed until its deletion,
+    by a producer that is about to send its reference again: it is looked at immediately before.
+
+    Args:
+        folders: The folders of the payloads.
+        before: Payloads renewed since then stay.
+        manifest: Lists each payload before its deletion.
+        in_flight: Most requests at a time.
+    """
+
+    def __init__(self, folders: Sequence[Folder], before: datetime, manifest: Manifest, in_flight: int) -> None:
+        self._folders, self._before, self._manifest, self._in_flight = folders, before, manifest, in_flight
+        self._opened = ExitStack()
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            stack.enter_context(self._manifest)
+            self._pool = stack.enter_context(ThreadPoolExecutor(self._in_flight, "serde-chain-sweep"))
+            self._opened = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def delete(self, payloads: Sequence[Listed]) -> Iterator[Deleted]:
+        """Delete payloads.
+
+        Yields:
+            The outcome for each request, in no particular order of payloads.
+
+        Raises:
+            PayloadStoreError: The store fails for now.
+            JobError: The manifest is unwritable.
+        """
+        parts = self._parts(payloads)
+        while group := list(islice(parts, _AT_ONCE)):
+            yield from self._pool.map(self._delete, group)
+
+    def _parts(self, payloads: Sequence[Listed]) -> Iterator[list[Listed]]:
+        """What one request deletes."""
+        alone: list[Listed] = []
+        together: dict[int, list[Listed]] = {}
+        for payload in payloads:
+            is_unique = self._folders[payload.folder].is_unique(payload.reference)
+            (together.setdefault(payload.folder, []) if is_unique else alone).append(payload)
+        for of_folder in together.values():
+            yield from pages_of(of_folder, _AT_ONCE)
+        for payload in alone:
+            yield [payload]
+
+    def _delete(self, part: Sequence[Listed]) -> Deleted:
+        folder = self._folders[part[0].folder]
+        if not folder.is_unique(part[0].reference):
+            try:
+                return self._delete_old(folder, part[0])
+            except PayloadStoreError as error:
+                if error.transient:
+                    raise
+                return Deleted(refused=(error,))
+        for payload in part:
+            self._manifest.note(payload.reference, payload.size, payload.time)
+        failed = folder.delete_many([payload.reference for payload in part])
+        if (transient := next((error for error in failed.values() if error.transient), None)) is not None:
+            raise transient
+        gone = [payload.size for payload in part if payload.reference not in failed]
+        return Deleted(len(gone), sum(gone), tuple(failed.values()))
+
+    def _delete_old(self, folder: Folder, payload: Listed) -> Deleted:
+        if not folder.is_old(payload.reference, self._before):
+            return Deleted()
+        self._manifest.note(payload.reference, payload.size, payload.time)
+        folder.delete(payload.reference)
+        return Deleted(1, payload.size)
