@@ -1,27 +1,27 @@
-"""A sweep's own cost by the number of objects: a store with a synthetic listing, whose objects are 99 % in use."""
+"""A sweep's own cost by the number of objects, with both engines: a synthetic listing, 99 % of it in use."""
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import confluent_kafka
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import Row, Table
+from benchmarks.simulated import config_of, reference, sweep_locally
 from benchmarks.spark_queries import cpu_seconds, family
-from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
-from payload_stores.options import Option, integer
-from serde_chain.spark.jobs import sweep
+from serde_chain import jobs
+from serde_chain.spark import jobs as spark_jobs
 from serde_chain.testing.services import KafkaBroker, spark_session
 from serde_chain.wire.kip1159 import MARKER
 from tests.memory import peak_bytes, reset_peak
@@ -31,44 +31,7 @@ OBJECTS_OF_QUICK: Final = (500, 1_000, 2_000)
 ROUNDS: Final = 3
 # Repetitions of small sweeps in a round.
 TIMES: Final = (5, 2, 1)
-OLD: Final = datetime(2026, 1, 1, tzinfo=UTC)
 PARTITIONS: Final = 4
-
-
-class Simulated(PayloadStore):
-    """Lists a given number of payloads, none of which exists."""
-
-    scheme = "simulated"
-    OBJECTS: ClassVar[Option[int]] = Option("simulated.objects", integer(0), 0, doc="how many there are")
-    options = (*PayloadStore.options, OBJECTS)
-
-    def configure(self, config: Mapping[str, object]) -> None:
-        """Read the number."""
-        super().configure(config)
-        self._count = self.OBJECTS.read(config)
-
-    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Not called."""
-        raise NotImplementedError
-
-    def download(self, reference: str) -> bytes:
-        """Not called."""
-        raise NotImplementedError
-
-    def reference(self, topic: str, payload_id: str) -> str:
-        """The reference of an id."""
-        return f"simulated:///{topic}/{payload_id}"
-
-    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        """All of them, regardless of age."""
-        return (PayloadInfo(reference(topic, at), 4096, OLD) for at in range(self._count))
-
-    def info(self, reference: str) -> PayloadInfo:
-        """As listed."""
-        return PayloadInfo(reference, 4096, OLD)
-
-    def delete(self, reference: str) -> None:
-        """Nothing is there."""
 
 
 @dataclass
@@ -90,9 +53,19 @@ class Figures:
     jvm_bytes: int = 0
 
 
-def reference(topic: str, at: int) -> str:
-    """The reference of an object."""
-    return f"simulated:///{topic}/{at * 0x9E3779B97F4A7C15 % 2**128:032x}"
+@dataclass
+class LocalFigures:
+    """The cost of sweeps by the local engine, each in a process of its own.
+
+    Attributes:
+        seconds: Wall time, of each round.
+        cpu: CPU time, in seconds.
+        bytes: The process's peak memory, in all.
+    """
+
+    seconds: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+    bytes: int = 0
 
 
 def run(*, quick: bool) -> Iterator[Table]:
@@ -103,11 +76,14 @@ def run(*, quick: bool) -> Iterator[Table]:
         topics = {objects: _fill(broker, objects) for objects in sizes}
         for objects in (*sizes[:2], *sizes[:2]):  # Java compiles the code it runs
             _sweep(spark, broker, topics[objects], objects, folder)
+        local = [LocalFigures() for _ in sizes]
         figures = [Figures(objects) for objects in sizes]
         for _ in range(1 if quick else ROUNDS):
             for one, times in zip(figures, TIMES, strict=True):
                 for _ in range(1 if quick else times):
                     _measure(spark, broker, topics[one.objects], one, folder)
+            for own, objects in zip(local, sizes, strict=True):
+                _measure_locally(broker, topics[objects], objects, own, folder)
     places = [f"{one.objects:,}" for one in figures]
     grown = [
         [(cpu - statistics.median(less.cpu)) / (more.objects - less.objects) * 1e6 for cpu in more.cpu]
@@ -122,11 +98,16 @@ def run(*, quick: bool) -> Iterator[Table]:
         [Row("sweep", of, spans[0], [first] * len(of), at) for of, at in zip(grown, spans, strict=True)],
         note="What a sweep takes however many objects there are is in none of them.",
     )
-    seconds = [Row("sweep", one.seconds, at=at) for one, at in zip(figures, places, strict=True)]
+    seconds = [Row("Spark", one.seconds, at=at) for one, at in zip(figures, places, strict=True)]
+    seconds += [Row("local", one.seconds, at=at) for one, at in zip(local, places, strict=True)]
     yield Table("sweep-seconds", "Sweep by number of objects", "s", seconds, axis="objects")
+    cpu = [Row("Spark", one.cpu, at=at) for one, at in zip(figures, places, strict=True)]
+    cpu += [Row("local", one.cpu, at=at) for one, at in zip(local, places, strict=True)]
+    yield Table("sweep-cpu", "CPU time of a sweep by number of objects", "s", cpu, axis="objects")
     driver = [Row("driver, above what it had", [one.python_bytes / 2**20], at=f"{one.objects:,}") for one in figures]
     jvm = [Row("JVM, in all", [one.jvm_bytes / 2**20], at=f"{one.objects:,}") for one in figures]
-    yield Table("sweep-memory", "Peak memory of a sweep", "MiB", [*driver, *jvm], axis="objects")
+    alone = [Row("local, in all", [one.bytes / 2**20], at=at) for one, at in zip(local, places, strict=True)]
+    yield Table("sweep-memory", "Peak memory of a sweep", "MiB", [*driver, *jvm, *alone], axis="objects")
 
 
 def _fill(broker: KafkaBroker, objects: int) -> str:
@@ -145,13 +126,34 @@ def _fill(broker: KafkaBroker, objects: int) -> str:
 
 
 def _sweep(spark: SparkSession, broker: KafkaBroker, topic: str, objects: int, folder: Path) -> None:
-    config: dict[str, object] = {
-        **broker.client_config(),
-        "value.deserializers": "large-message",
-        "large.message.payload.store.class": Simulated,
-        "simulated.objects": objects,
-    }
-    report = sweep(spark, config, topic, delete=True, manifest=folder / topic)
+    _check(
+        spark_jobs.sweep(
+            spark, config_of(broker.client_config(), objects), topic, delete=True, manifest=folder / topic
+        ),
+        objects,
+    )
+
+
+def _measure_locally(broker: KafkaBroker, topic: str, objects: int, figures: LocalFigures, folder: Path) -> None:
+    spawn = multiprocessing.get_context("spawn")
+    ours, its = spawn.Pipe()
+    process = spawn.Process(
+        target=sweep_locally, args=(its, config_of(broker.client_config(), objects), topic, folder / topic)
+    )
+    started = time.perf_counter()
+    process.start()
+    its.close()
+    try:
+        report, cpu, peak = ours.recv()
+        figures.seconds.append(time.perf_counter() - started)
+    finally:
+        process.join()
+    _check(report, objects)
+    figures.cpu.append(cpu)
+    figures.bytes = max(figures.bytes, peak)
+
+
+def _check(report: jobs.SweepReport, objects: int) -> None:
     expected = (objects, objects // 100)
     if (report.listed, report.deleted) != expected:
         raise AssertionError(f"{report} instead of {expected}")

@@ -1,6 +1,9 @@
 """Payloads that no record refers to go; all others stay, with either engine."""
 
 import json
+import multiprocessing
+import os
+import signal
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -653,3 +656,37 @@ def test_a_log_that_ends_with_a_mark_that_is_no_record(
     store.publish(topic, payload(1))
     report = sweep(config, topic, grace_ms=0, delete=True)
     assert (report.live, report.deleted) == (1, 1)
+
+
+def sweep_up_to(config: Config, topic: str, manifest: Path, most: int | None) -> None:
+    """Sweep pages of two, without a grace period, and be killed behind a number of deletions."""
+
+    def kill(what: str, count: int) -> None:
+        if what == "payloads deleted" and count == most:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sweeping, "_PAGE", 2)
+        sweeping.sweep(config, topic, grace_ms=0, delete=True, manifest=manifest, progress=kill)
+
+
+@pytest.mark.full
+def test_a_local_sweep_that_is_killed_between_pages(
+    *, config: Config, topic: str, send: Send, store: PayloadStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setenv("TMPDIR", str(temporary))
+    send(topic, *map(payload, range(3)))
+    used = stored(store, topic)
+    orphans = {store.publish(topic, payload(number)) for number in range(10, 20)}
+    manifest = tmp_path / "manifest"
+    for most, left in ((2, 8), (4, 4), (None, 0)):
+        process = multiprocessing.get_context("spawn").Process(target=sweep_up_to, args=(config, topic, manifest, most))
+        process.start()
+        process.join(60)
+        assert process.exitcode == (0 if most is None else -signal.SIGKILL)
+        assert used <= stored(store, topic)
+        assert len(stored(store, topic) - used) == left
+        assert noted(manifest) == orphans - stored(store, topic)
+        assert not list(temporary.iterdir())

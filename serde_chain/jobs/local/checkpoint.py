@@ -33,9 +33,9 @@ class LocalCheckpoint:
         """
         try:
             self._version, state = max(self._states(), default=(0, None))
+            return None if state is None else State.from_json(state)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise JobError(f"the checkpoint {self._path} cannot be read: {error!r}") from error
-        return None if state is None else State.from_json(state)
 
     def _states(self) -> Iterator[tuple[int, str]]:
         # Spark writes several files at once, and files of other names beside them.
