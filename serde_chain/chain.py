@@ -508,7 +508,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             topic: The topic.
             keys: The records' encoded keys, in the form of ``values``, if a stage needs them.
             columns: Names of fields, or dotted paths (``diaSource.psfFlux``), for typed values: the result has only
-                these. Of fields that ``large-fields`` has moved, only these are fetched. None for all.
+                these. ``avro`` skips the others without decoding them, so their values are not checked; of fields that
+                ``large-fields`` has moved, only these are fetched. None for all.
 
         Returns:
             ``pyarrow.Array`` with a row per record, null where the value is null: structs for Avro records, bytes if

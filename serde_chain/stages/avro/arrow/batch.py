@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch, BatchForm
+from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import Context, get_header
@@ -32,6 +33,7 @@ from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
 from serde_chain.stages.avro.arrow.cut import Cutter
+from serde_chain.stages.avro.arrow.narrow import narrowed
 from serde_chain.stages.avro.arrow.native_reader import NativeReader
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.decimal import readable
@@ -132,6 +134,8 @@ class AvroBatch(BatchForm):
         # By `id()` of the schemas, which live as long as these entries.
         self._columns: dict[int, ArrowColumn] = {}
         self._decoders: dict[tuple[int, int], _Decoder] = {}
+        # Each with the schema for which it was made.
+        self._narrowed: dict[tuple[int, tuple[str, ...]], tuple[AvroSchema, AvroSchema]] = {}
 
     @property
     def arrow_type(self) -> Any:
@@ -143,6 +147,7 @@ class AvroBatch(BatchForm):
         if len(self._decoders) > _MAX_DECODERS:  # container files bring their schemas
             self._decoders.clear()
             self._columns.clear()
+            self._narrowed.clear()
         if self._stage.framing == RECORD_KEY:
             return self._in_groups(batch)
         if self._native is not None:
@@ -173,7 +178,7 @@ class AvroBatch(BatchForm):
                 return alike
             records, places = batch.objects, self._located(batch)
         readers = {id(place.reader): place.reader for place in places if place is not None}
-        target = self._target(readers.values())
+        target = self._target(readers.values(), batch.columns)
         if target is None:
             return batch.arrow.nulls(len(batch))
         decoders = {key: self._decoder(reader, target) for key, reader in readers.items()}
@@ -208,7 +213,7 @@ class AvroBatch(BatchForm):
             return None
         try:
             reader, start = self.located(first, None)
-            decoder = self._decoder(reader, self._stage.schema or reader.source)
+            decoder = self._decoder(reader, self._narrow(self._stage.schema or reader.source, batch.columns))
             return decoder.alike(values, start, prefix)
         except (SerializationError, ValueError, TypeError, OverflowError, batch.arrow.ArrowException) as error:
             let_through(error)
@@ -316,7 +321,7 @@ class AvroBatch(BatchForm):
     def _in_groups(self, batch: Batch) -> Any:
         column = batch.column
         groups = _Grouping(self, self._stage, batch).groups()
-        target = self._target([group.reader for group in groups])
+        target = self._target([group.reader for group in groups], batch.columns)
         if target is None:
             return batch.arrow.nulls(len(column))
         arrays = [self._decoder(group.reader, target).read(group, batch) for group in groups]
@@ -331,12 +336,23 @@ class AvroBatch(BatchForm):
         order = batch.arrow.concat_arrays([present, others])
         return whole.take(batch.compute.sort_indices(order))
 
-    def _target(self, readers: Iterable[AvroReader]) -> AvroSchema | None:
+    def _target(self, readers: Iterable[AvroReader], columns: Columns | None) -> AvroSchema | None:
         """The schema to read all records of a batch into."""
-        if self._stage.schema is not None:
-            self._column(self._stage.schema)
-            return self._stage.schema
-        readers = list(readers)
+        target = self._stage.schema or self._common(list(readers))
+        return None if target is None else self._narrow(target, columns)
+
+    def _narrow(self, schema: AvroSchema, columns: Columns | None) -> AvroSchema:
+        """The part of a schema that the batch's columns need."""
+        if columns is None:
+            return schema
+        key = id(schema), columns.names
+        pair = self._narrowed.get(key)
+        if pair is None:
+            pair = self._narrowed[key] = schema, narrowed(schema, columns)
+        return pair[1]
+
+    def _common(self, readers: list[AvroReader]) -> AvroSchema | None:
+        """The schema of one of the readers that can read the records of all."""
         if not readers:
             return None
         sources = {id(reader.source): reader.source for reader in readers}
