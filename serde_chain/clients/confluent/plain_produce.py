@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import Any, Final
+from typing import Any
 
 from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.limits import KEY_ROOM
+from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.signals import let_through
 
 __all__ = ["plain_produce"]
-
-# A character of a text key may have four bytes.
-_SHORT_KEY: Final = KEY_ROOM // 4
 
 
 def plain_produce(
@@ -69,7 +66,7 @@ def plain_produce(
             try:
                 encoded = None if value is None else encode_value(value)
                 encoded_key = encode_key(key) if has_key and key is not None else key
-                is_plain = encoded_key is None or len(encoded_key) <= _SHORT_KEY
+                is_plain = encoded_key is None or len(encoded_key) <= SHORT_KEY
             except Exception as error:  # noqa: BLE001  raised below, with its place
                 let_through(error)
             else:
