@@ -280,6 +280,13 @@ def test_explain_says_so() -> None:
     assert said[1:] == [f"avro: serde-chain-native {serde_chain_native.__version__}"]
     assert len(explain({**config, "avro.native": "off"}, engine="arrow").splitlines()) == 1
     assert len(explain({"value.deserializers": "json"}, engine="arrow").splitlines()) == 1
+    same = {"type": "array", "items": {"type": "array", "items": "null"}}
+    refused = {**config, "avro.schema": json.dumps(same)}
+    assert (
+        explain(refused, engine="arrow")
+        .splitlines()[1]
+        .endswith("does not read the schema: a few bytes may be any number of values")
+    )
 
 
 def test_large_values_are_in_their_places() -> None:

@@ -53,7 +53,7 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, A
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
-    from serde_chain.arrow import BatchForm
+    from serde_chain.stages.avro.arrow.batch import AvroBatch
     from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
 __all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
@@ -438,7 +438,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """Whether the compiled part reads ordinary records."""
         return self._native is not None
 
-    def batch_form(self) -> BatchForm:
+    def batch_form(self) -> AvroBatch:
         """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 

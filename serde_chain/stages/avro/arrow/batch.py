@@ -142,6 +142,17 @@ class AvroBatch(BatchForm):
         """The type of all columns; None if it depends on the records."""
         return None if self._stage.schema is None else self._column(self._stage.schema).type
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the compiled part does not read the configured schema; None if it does, or if the records name theirs."""
+        schema = self._stage.schema
+        if schema is None or self._native is None:
+            return None
+        try:
+            return self._decoder(AvroReader(schema, schema.readable, None), schema).refusal
+        except ConfigError as error:
+            return error.message
+
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
         if len(self._decoders) > _MAX_DECODERS:  # container files bring their schemas
@@ -504,7 +515,10 @@ class _Decoder:
     Attributes:
         decode: Reads a record; see :attr:`AvroReader.decode`.
         records_at_once: Maximum number of records whose values are Python objects at once.
+        refusal: Why the compiled part, which is used otherwise, does not read the records; None if it does.
     """
+
+    refusal: str | None = None
 
     def __init__(self, reader: AvroReader, column: ArrowColumn, native: Native | None) -> None:
         self._column = column
@@ -521,11 +535,15 @@ class _Decoder:
         self.records_at_once = max(_OBJECTS // free, 1)
 
     def _compiled(self, native: Native | None) -> NativeReader | None:
-        if native is None or self._source.unbounded:
+        if native is None:
+            return None
+        if self._source.unbounded:
+            self.refusal = "a few bytes may be any number of values"
             return None
         try:
             return NativeReader(native, self._writer, self._target, self._column)
         except ValueError as error:
+            self.refusal = str(error)
             _log.debug("%s is not read by the compiled part: %s", self._source.name, error)
             return None
 
