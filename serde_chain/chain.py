@@ -60,7 +60,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header
 from serde_chain.signals import let_through
-from serde_chain.stage_calls import composed, plain_call, stage_call
+from serde_chain.stage_calls import composed, most_unchanged, plain_call, stage_call
 from serde_chain.transfer import Transfer, finish, then
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ class _Chain(Stage):
 
     A serializer's may return a buffer other than ``bytes``.
     """
+    most_unchanged: int
+    """Length up to which ``plain`` returns objects of exactly the type ``bytes`` unchanged; -1 if it may change any."""
 
     def __init__(self, stages: Iterable[Callable[..., Any]], *, labels: Iterable[str] | None = None) -> None:
         """Build a chain of configured stages.
@@ -135,7 +137,8 @@ class _Chain(Stage):
         self._stages = stages
         self._steps = (*map(stage_call, stages), *self._ending)
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
-        self.plain = composed(list(map(plain_call, stages)))
+        plain = list(map(plain_call, stages))
+        self.plain, self.most_unchanged = composed(plain), most_unchanged(plain)
         # Any writer can add a header; it must not bypass these stages.
         self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
@@ -505,7 +508,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             topic: The topic.
             keys: The records' encoded keys, in the form of ``values``, if a stage needs them.
             columns: Names of fields, or dotted paths (``diaSource.psfFlux``), for typed values: the result has only
-                these. Of fields that ``large-fields`` has moved, only these are fetched. None for all.
+                these. ``avro`` skips the others without decoding them, so their values are not checked; of fields that
+                ``large-fields`` has moved, only these are fetched. None for all.
 
         Returns:
             ``pyarrow.Array`` with a row per record, null where the value is null: structs for Avro records, bytes if

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from serde_chain.base import SupportsPlainCalls, SupportsTransfers, is_same_work, untouched
+from serde_chain.base import ShortBytes, SupportsPlainCalls, SupportsTransfers, is_same_work, untouched
 from serde_chain.record import Context
 
-__all__ = ["composed", "plain_call", "stage_call"]
+__all__ = ["composed", "most_unchanged", "plain_call", "stage_call"]
 
 
 def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
@@ -28,7 +28,11 @@ def plain_call(stage: object) -> Callable[[Any], Any] | None:
 
 def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
     """The composition of functions; None if one of them is missing."""
-    present = [function for function in functions if function is not None and function is not untouched]
+    present = [
+        function.function if isinstance(function, ShortBytes) else function
+        for function in functions
+        if function is not None and function is not untouched
+    ]
     if not functions or None in functions:
         return None
     match present:
@@ -41,3 +45,8 @@ def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any]
         case [first, second, third]:
             return lambda data: third(second(first(data)))
     return composed([composed(present[:3]), *present[3:]])
+
+
+def most_unchanged(functions: Sequence[Callable[[Any], Any] | None]) -> int:
+    """Length in bytes up to which all functions leave ``bytes`` unchanged; -1 if one of them may change any."""
+    return min((function.most if isinstance(function, ShortBytes) else -1 for function in functions), default=-1)

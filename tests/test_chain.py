@@ -19,6 +19,7 @@ from serde_chain import (
     Deserializer,
     DeserializerChain,
     EncodeError,
+    MessageTooLargeError,
     RecordContext,
     SerializationError,
     Serializer,
@@ -26,6 +27,7 @@ from serde_chain import (
 )
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
 from serde_chain.config import resolve
+from serde_chain.stages.primitives import BytesSerializer
 
 SCHEMA = json.dumps({"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]})
 CONFIG = {
@@ -55,6 +57,10 @@ class Recorder(Serializer[Any]):
         self.closed += 1
         if self.error is not None:
             raise self.error
+
+
+def reversed_(data: Any) -> bytes:
+    return bytes(reversed(data))
 
 
 class Unpickler(Deserializer[Any]):
@@ -152,6 +158,28 @@ def test_a_stage_may_make_a_tombstone() -> None:
     chain = SerializerChain([lambda _data, _ctx: None, recorder])
     assert chain({"deleted": True}, context()) is None
     assert recorder.seen == []
+
+
+def test_chains_tell_which_bytes_they_leave_unchanged() -> None:
+    class Reversed(BytesSerializer):
+        plain = staticmethod(reversed_)
+
+    def most(names: str, **config: Any) -> int:
+        return SerializerChain.from_config({"value.serializers": names, **config}).most_unchanged
+
+    store = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 1000}
+    limited = most("bytes, large-message", **store)
+    assert most("bytes") > 1 << 30
+    assert 0 < limited <= 1000
+    assert most("bytes, zstd") == most("string") == most("bytes, zstd, large-message", **store) == -1
+    assert SerializerChain([Reversed()]).most_unchanged == -1
+    assert SerializerChain([]).most_unchanged == -1
+    chain = SerializerChain.from_config({"value.serializers": "bytes, large-message", **store})
+    assert chain.plain is not None
+    data = bytes(limited)
+    assert chain.plain(data) is data
+    with pytest.raises(MessageTooLargeError):
+        chain.plain(bytes(1001))
 
 
 def test_a_chain_gives_bytes_that_the_client_takes() -> None:

@@ -10,9 +10,10 @@ from payload_stores.plugins import require
 from serde_chain.arrow.columns import with_children, with_items
 from serde_chain.errors import ConfigError
 
-__all__ = ["Columns"]
+__all__ = ["Columns", "Tree"]
 
-_Tree: TypeAlias = "dict[str, _Tree]"
+# The fields below a field by their names; none for a field that is named as a whole.
+Tree: TypeAlias = "dict[str, Tree]"
 
 
 class Columns:
@@ -20,6 +21,10 @@ class Columns:
 
     Args:
         names: Names of fields, or dotted paths (``diaSource.psfFlux``).
+
+    Attributes:
+        names: The names.
+        tree: The same as a tree.
 
     Raises:
         ConfigError: They are no names, or there are none.
@@ -32,9 +37,10 @@ class Columns:
     def __init__(self, names: Sequence[str]) -> None:
         if isinstance(names, str) or not names or not all(names):
             raise ConfigError(f"columns are {names!r}", hint='Give a list of names, such as ["id", "source.flux"]')
-        self._tree: _Tree = {}
+        self.names = tuple(names)
+        self.tree: Tree = {}
         for name in names:
-            tree = self._tree
+            tree = self.tree
             *above, last = name.split(".")
             for step in above:
                 if tree.get(step) == {}:
@@ -45,7 +51,7 @@ class Columns:
 
     def has(self, path: Iterable[str | int]) -> bool:
         """Whether a field is in one of the columns; positions in lists do not count."""
-        tree = self._tree
+        tree = self.tree
         for step in path:
             if isinstance(step, int):
                 continue
@@ -65,10 +71,10 @@ class Columns:
         Raises:
             ConfigError: It has no fields, or lacks one of them.
         """
-        return _selected(column, self._tree, "")
+        return _selected(column, self.tree, "")
 
 
-def _selected(array: Any, tree: Mapping[str, _Tree], above: str) -> Any:
+def _selected(array: Any, tree: Mapping[str, Tree], above: str) -> Any:
     types: Any = require("pyarrow.types", "arrow")
     kind = array.type
     if not tree:

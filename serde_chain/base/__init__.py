@@ -29,7 +29,14 @@ from serde_chain.base.foreign import (
     SupportsConfigure,
 )
 from serde_chain.base.offload import RecordLimits, SupportsOffload, SupportsUploads
-from serde_chain.base.plain import PlainDeserializer, PlainSerializer, SupportsPlainCalls, is_same_work, untouched
+from serde_chain.base.plain import (
+    PlainDeserializer,
+    PlainSerializer,
+    ShortBytes,
+    SupportsPlainCalls,
+    is_same_work,
+    untouched,
+)
 from serde_chain.base.references import SupportsDownloads, SupportsFetch, SupportsReferences
 from serde_chain.base.stage import Data, Deserializer, Serializer, Stage, StagePair, is_stage
 from serde_chain.base.streams import SupportsRead, is_stream
@@ -48,6 +55,7 @@ __all__ = [
     "PlainSerializer",
     "RecordLimits",
     "Serializer",
+    "ShortBytes",
     "Stage",
     "StagePair",
     "SupportsArrowType",

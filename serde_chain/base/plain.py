@@ -10,7 +10,7 @@ from payload_stores.buffers import Buffer
 from serde_chain.base.stage import Deserializer, Serializer
 from serde_chain.record import Context
 
-__all__ = ["PlainDeserializer", "PlainSerializer", "SupportsPlainCalls", "is_same_work", "untouched"]
+__all__ = ["PlainDeserializer", "PlainSerializer", "ShortBytes", "SupportsPlainCalls", "is_same_work", "untouched"]
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -39,6 +39,29 @@ class SupportsPlainCalls(Protocol):
 def untouched(data: Any) -> Any:
     """The ``plain`` of a stage that leaves these records unchanged; a chain skips it."""
     return data
+
+
+class ShortBytes:
+    """A ``plain`` that returns short ``bytes`` unchanged, so that a producer need not call it for them.
+
+    Args:
+        function: The function of all data.
+        most: Length up to which it returns objects of exactly the type ``bytes`` unchanged.
+
+    Example:
+        >>> ShortBytes(bytes.upper, 0)(b"m 51")
+        b'M 51'
+    """
+
+    __slots__ = ("function", "most")
+
+    def __init__(self, function: Callable[[Any], Any], most: int) -> None:
+        self.function = function
+        self.most = most
+
+    def __call__(self, data: Any) -> Any:
+        """Call the function."""
+        return self.function(data)
 
 
 class PlainSerializer(Serializer[In]):

@@ -15,6 +15,7 @@ from serde_chain.transfer import Question, Transfer
 __all__ = [
     "KEY_ROOM",
     "MESSAGE_MAX",
+    "SHORT_KEY",
     "ClientLimits",
     "TopicLimit",
     "Topics",
@@ -35,6 +36,8 @@ _VARINT_LIMITS: Final = (63, 8191, 1048575, 134217727)
 _ROOM_FOR_VALUE: Final = 16_384
 # Bytes of a key that need no check: see RecordLimits.always.
 KEY_ROOM: Final = 4096
+# Length of a key that fits into it, also as text, of which a character may have four bytes.
+SHORT_KEY: Final = KEY_ROOM // 4
 
 
 def largest_value(

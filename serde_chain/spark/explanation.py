@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -51,7 +51,8 @@ def explain(
     Returns:
         A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``; with
         ``large-fields``, one for the fields in :func:`serde_chain.spark.decode`; and one for the compiled part of the
-        stage ``avro``, if Python reads and this process has it: ``avro: serde-chain-native``.
+        stage ``avro``, if Python reads and this process has it: ``avro: serde-chain-native``, or why it does not read
+        the configured schema.
 
     Raises:
         ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.
@@ -69,7 +70,7 @@ def explain(
     if fetched is not None:
         words = f"{words}\nfields: {_of_fields(fetched)}"
     fields = [name for name, choice in choices.items() if choice.engine == ARROW]
-    return f"{words}\navro: serde-chain-native {version()}" if _any_compiled(loaded, fields) else words
+    return "\n".join([words, *dict.fromkeys(_compiled(loaded, fields))])
 
 
 def _of_fields(fetched: FieldsPlan | str) -> str:
@@ -78,13 +79,15 @@ def _of_fields(fetched: FieldsPlan | str) -> str:
     return f"each fetched by the queries that use it ({', '.join(column.name for column in fetched.columns)})"
 
 
-def _any_compiled(config: Mapping[str, object], fields: Sequence[str]) -> bool:
-    """Whether the compiled part reads Avro for one of the fields."""
+def _compiled(config: Mapping[str, object], fields: Sequence[str]) -> Iterator[str]:
+    """Whether the compiled part reads the Avro of each field, where it is used."""
     for field in fields:
         with DeserializerChain.from_config(config, is_key=field == KEY) as chain:
-            if any(isinstance(stage, AvroDeserializer) and stage.is_compiled for stage in chain.stages):
-                return True
-    return False
+            for stage in chain.stages:
+                if isinstance(stage, AvroDeserializer) and stage.is_compiled:
+                    refusal = stage.batch_form().refusal
+                    why = "" if refusal is None else f" does not read the schema: {refusal}"
+                    yield f"avro: serde-chain-native {version()}{why}"
 
 
 def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str, topics: tuple[str, ...]) -> str:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import copy
 import struct
+import sys
 import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
-from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer, Serializer, is_stream
+from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer, Serializer, ShortBytes, is_stream
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.handles import PayloadHandle
 
@@ -154,7 +155,7 @@ class StringDeserializer(_PrimitiveDeserializer[str]):
 class BytesSerializer(PlainSerializer[Buffer]):
     """Bytes, untouched; paths and open binary files too, if the next stage accepts streams."""
 
-    plain = staticmethod(_check_bytes)
+    plain: Callable[[Any], Buffer] = ShortBytes(_check_bytes, sys.maxsize)
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Note whether the next stage accepts streams."""
@@ -162,7 +163,7 @@ class BytesSerializer(PlainSerializer[Buffer]):
         if not takes_streams or type(self) is not BytesSerializer:
             return self
         bound = copy.copy(self)
-        bound.plain = _check_payload
+        bound.plain = ShortBytes(_check_payload, sys.maxsize)
         return bound
 
 

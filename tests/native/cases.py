@@ -340,12 +340,13 @@ class Ways:
         assert _exact(alone) == _exact(theirs), (self.parsed, data, alone, theirs)
         return True
 
-    def compare_columns(self, records: list[bytes | None], target: Any = None) -> Any:
+    def compare_columns(self, records: list[bytes | None], target: Any = None, columns: list[str] | None = None) -> Any:
         """Read a batch in both ways.
 
         Args:
             records: The records, good and bad.
             target: The schema to read into, as JSON has it; None for the writer's.
+            columns: The columns to read; None for all.
 
         Returns:
             The array; None if the schema has no Arrow type.
@@ -357,7 +358,7 @@ class Ways:
                 config["avro.reader.schema"] = json.dumps(target)
             chain = DeserializerChain.from_config({"value.deserializers": "avro", "avro.schema": text, **config})
             try:
-                result = chain.read_batch(Batch(records, topic="t"))
+                result = chain.read_batch(Batch(records, topic="t", columns=columns))
             except ConfigError as error:
                 results.append((str(error), None, {}))
                 continue
@@ -365,8 +366,8 @@ class Ways:
             errors = {row: (type(error), _without_addresses(str(error))) for row, error in result.errors.items()}
             results.append((str(result.values.type), result.values, errors))
         (kind, ours, our_errors), (their_kind, theirs, their_errors) = results
-        assert (kind, our_errors) == (their_kind, their_errors), (self.parsed, target, records)
-        assert ours is None or _equal(ours, theirs), (self.parsed, target, records)
+        assert (kind, our_errors) == (their_kind, their_errors), (self.parsed, target, columns, records)
+        assert ours is None or _equal(ours, theirs), (self.parsed, target, columns, records)
         return ours
 
     def compare_array_written(self, array: Any) -> int:

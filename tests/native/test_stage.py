@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import pickle
+import uuid
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
 import pytest
 import serde_chain_native
 
-from serde_chain import DecodeError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain import DecodeError, DeserializerChain, EncodeError, SchemaRegistryError, SerializerChain
 from serde_chain import config as configuration
 from serde_chain.arrow import Batch
 from serde_chain.cli.doctor.base import Look
@@ -19,11 +21,13 @@ from serde_chain.cli.doctor.records import compiled
 from serde_chain.record import VALUE
 from serde_chain.spark import explain
 from serde_chain.spark.plan.writing import WritePlan
+from serde_chain.spark.worker import chains as worker_chains
 from serde_chain.spark.worker.encode import encode_batches
 from serde_chain.stages.avro.arrow.native_reader import NativeReader
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.testing.services import SchemaRegistry
 
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]}
 RECORD = {"id": 7, "name": "x"}
@@ -188,6 +192,48 @@ def test_workers_of_spark_write_columns(stages: str, monkeypatch: pytest.MonkeyP
             encoded(native, [*rows, {"id": 1, "name": None}])
 
 
+def test_workers_of_spark_write_columns_with_a_registry(
+    registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = {"value.serializers": "avro, zstd", "avro.schema": json.dumps(SCHEMA), "schema.registry.url": registry.url}
+    rows = pa.array([RECORD, None, {"id": -1, "name": "y"}], pa.struct([("id", pa.int32()), ("name", pa.string())]))
+    written_by: list[str] = []
+    write = NativeWriter.write
+
+    def noted(self: NativeWriter, values: Any) -> Any:
+        written_by.append("columns")
+        return write(self, values)
+
+    monkeypatch.setattr(NativeWriter, "write", noted)
+
+    def encoded(native: str, topics: list[str | None]) -> Any:
+        plan = WritePlan({**config, "avro.native": native}, (VALUE, "topic"), (VALUE,))
+        [part] = encode_batches(pickle.dumps(plan), iter([(rows, pa.array(topics, pa.string()))]))
+        return part.to_pylist()
+
+    one, two = (f"spark-columns-{uuid.uuid4()}" for _ in range(2))
+    assert encoded("on", [one] * 3) == encoded("off", [one] * 3)
+    assert written_by == ["columns"]
+    assert encoded("on", [one, two, two]) == encoded("off", [one, two, two])
+    assert written_by == ["columns"]
+    data = encoded("on", [one] * 3)[0]["value"]
+    read = DeserializerChain.from_config({"value.deserializers": "zstd, avro", "schema.registry.url": registry.url})
+    with closing(read):
+        assert read(data, None) == RECORD
+    worker_chains.close_all()
+
+
+@pytest.mark.parametrize("native", ["on", "off"])
+def test_a_registry_that_does_not_answer_is_the_error_of_a_record(native: str) -> None:
+    config = {"value.serializers": "avro, zstd", "avro.schema": json.dumps(SCHEMA), "avro.native": native}
+    config |= {"schema.registry.url": "http://127.0.0.1:1", "schema.registry.max.retries": "0"}
+    plan = WritePlan(config, (VALUE, "topic"), (VALUE,))
+    batch = (pa.array([RECORD], pa.struct([("id", pa.int32()), ("name", pa.string())])), pa.array(["alerts"]))
+    with pytest.raises(SchemaRegistryError, match="topic=alerts"):
+        list(encode_batches(pickle.dumps(plan), iter([batch])))
+    worker_chains.close_all()
+
+
 def test_values_that_the_schema_does_not_hold_are_left() -> None:
     assert written("int", pa.array([1, 2**31])) == ([b"\2", None], [1])
     assert written({"type": "enum", "name": "E", "symbols": ["a"]}, pa.array(["a", "b"])) == ([b"\0", None], [1])
@@ -234,6 +280,13 @@ def test_explain_says_so() -> None:
     assert said[1:] == [f"avro: serde-chain-native {serde_chain_native.__version__}"]
     assert len(explain({**config, "avro.native": "off"}, engine="arrow").splitlines()) == 1
     assert len(explain({"value.deserializers": "json"}, engine="arrow").splitlines()) == 1
+    same = {"type": "array", "items": {"type": "array", "items": "null"}}
+    refused = {**config, "avro.schema": json.dumps(same)}
+    assert (
+        explain(refused, engine="arrow")
+        .splitlines()[1]
+        .endswith("does not read the schema: a few bytes may be any number of values")
+    )
 
 
 def test_large_values_are_in_their_places() -> None:

@@ -206,8 +206,8 @@ class Consumer:
         Args:
             num_messages: The most to return, up to a million.
             timeout: Longest wait for the broker in seconds; -1 waits forever.
-            columns: Names of the values' fields, or dotted paths: ``value`` has only these, and of moved fields
-                (``large-fields``) only these are fetched. None for all.
+            columns: Names of the values' fields, or dotted paths: ``value`` has only these. ``avro`` decodes only
+                these, and of moved fields (``large-fields``) only these are fetched. None for all.
 
         Returns:
             ``pyarrow.Table`` with the columns topic, partition, offset, timestamp (ms, UTC), key, headers and value;

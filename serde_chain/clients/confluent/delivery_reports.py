@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from functools import partial
 from operator import methodcaller
 from typing import Any, Final
 
@@ -56,6 +55,34 @@ def interrupted_report() -> KafkaError:
     return KafkaError(KafkaError._INTR, _INTERRUPTED, False, False, True)  # noqa: SLF001, its documented name
 
 
+class _Listed:
+    """A record with a callback, and the client's callback in one.
+
+    Two objects per record would double the work of the garbage collector, which is most of the cost.
+    """
+
+    __slots__ = ("_report", "callback", "key", "partition", "topic", "value")
+
+    def __init__(  # noqa: PLR0917, once per record: by name would cost more
+        self,
+        report: Callable[[_Listed, KafkaError | None, Any], None],
+        callback: Callable[..., Any],
+        topic: str,
+        partition: int,
+        key: Any,
+        value: Any,
+    ) -> None:
+        self._report = report
+        self.callback = callback
+        self.topic = topic
+        self.partition = partition
+        self.key = key
+        self.value = value
+
+    def __call__(self, error: KafkaError | None, message: Any) -> None:
+        self._report(self, error, message)
+
+
 class CheckedReports:
     """Sends records that need nothing but a check of their delivery reports, in half a microsecond each.
 
@@ -87,9 +114,11 @@ class CheckedReports:
         self._failed = failed
         self._calling = calling
         self._sent = self._checked = 0
-        # By a number of their own: callback, topic, partition, key and value of records with a callback.
-        self._listed: dict[int, tuple[Callable[..., Any], str, int, Any, Any]] = {}
-        self._number = 0
+        # Records with a callback, in the order in which they were sent.
+        self._listed: dict[_Listed, None] = {}
+        # One object for all records.
+        self._check_report = self._check
+        self._report_listed = self._report
         # Calls of the client's ``produce`` that have not returned.
         self._producing = 0
 
@@ -113,7 +142,7 @@ class CheckedReports:
         self._producing += 1
         try:
             self._sent += 1
-            self._produce(topic, value, key, partition, self._check, None, timestamp, headers)
+            self._produce(topic, value, key, partition, self._check_report, None, timestamp, headers)
         except Exception as error:
             let_through(error)  # from a signal handler: the client may have the record
             self._sent -= 1
@@ -124,15 +153,14 @@ class CheckedReports:
     def _produce_listed(  # noqa: PLR0917, as above
         self, topic: str, value: Any, key: Any, partition: int, callback: Any, timestamp: int, headers: Any
     ) -> None:
-        self._number = number = self._number + 1
-        report = partial(self._report, number)
+        record = _Listed(self._report_listed, callback, topic, partition, key, value)
         self._producing += 1
         try:
-            self._listed[number] = callback, topic, partition, key, value
-            self._produce(topic, value, key, partition, report, None, timestamp, headers)
+            self._listed[record] = None
+            self._produce(topic, value, key, partition, record, None, timestamp, headers)
         except Exception as error:
             let_through(error)
-            self._listed.pop(number, None)
+            self._listed.pop(record, None)
             raise
         finally:
             self._producing -= 1
@@ -151,7 +179,7 @@ class CheckedReports:
         if taken is not None:
             raise taken
 
-    def _report(self, number: int, error: KafkaError | None, message: Any) -> None:
+    def _report(self, record: _Listed, error: KafkaError | None, message: Any) -> None:
         """The callback of a listed record."""
         taken = None
         try:
@@ -163,10 +191,10 @@ class CheckedReports:
             self._calling.add(thread)
             if not is_delivered:
                 error = self._examine(error, message)
-            if number in self._listed:
-                callback = self._listed[number][0]
+            if record in self._listed:
+                callback = record.callback
                 # No call may come between: the callback would be called twice, or never.
-                del self._listed[number]
+                del self._listed[record]
                 callback(error, message)
         finally:
             self._calling.discard(thread)
@@ -184,15 +212,17 @@ class CheckedReports:
         sent = self._sent
         if (self._checked == sent and not self._listed) or len(self._client):
             return
-        listed = list(self._listed.items())
+        listed = list(self._listed)
         if self._producing or len(self._client):
             return
-        for number, (_, topic, partition, key, value) in listed:
-            if number in self._listed:
+        for record in listed:
+            if record in self._listed:
                 error = interrupted_report()
-                self._failed(topic, error)
-                message = confluent_kafka.Message(topic=topic, partition=partition, key=key, value=value)
-                self._report(number, error, message)
+                self._failed(record.topic, error)
+                message: Any = confluent_kafka.Message(
+                    topic=record.topic, partition=record.partition, key=record.key, value=record.value
+                )
+                record(error, message)
         if self._sent == sent != self._checked:
             self._failed(None, interrupted_report())
             self._checked = sent

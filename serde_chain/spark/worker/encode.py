@@ -11,11 +11,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import views
+from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
+from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.codec import Encoded, Encoder, Record
-from serde_chain.errors import ConfigError, EncodeError
+from serde_chain.errors import ConfigError, EncodeError, SerializationError
 from serde_chain.prefetch import Prefetch
-from serde_chain.record import KEY, VALUE
+from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.signals import let_through
 from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.writing import WritePlan, open_setup
@@ -96,9 +99,34 @@ class _Written(NamedTuple):
         self.values.append(value)
         self.headers.append(headers or None)
 
+    def add_plain(self, key: Any, value: Any) -> None:
+        """Add a record without headers."""
+        self.keys.append(key)
+        self.values.append(value)
+        self.headers.append(None)
+
     def put(self, at: int, encoded: Encoded) -> None:
         """Insert a record whose transfers are done."""
         self.keys[at], self.values[at], self.headers[at] = encoded
+
+
+class _Way:
+    """The way to encode records.
+
+    Args:
+        key: The chain of keys, if there is one.
+        value: The chain of values, likewise.
+
+    Attributes:
+        encoder: Encodes all records.
+        plain: The value of a record without headers, and with no more than a short key, where nothing else matters; it
+            may raise any exception, and the encoder decides. None if stages need more.
+    """
+
+    def __init__(self, key: SerializerChain | None, value: SerializerChain | None) -> None:
+        self.encoder = Encoder(key, value)
+        plain = value.plain if value is not None and value.stages else untouched
+        self.plain = plain if key is None else None
 
 
 class _Encoder:
@@ -113,11 +141,12 @@ class _Encoder:
             names = [label.partition(" (")[0] for label in value.labels[plan.first :]]
             value = SerializerChain(value.stages[plan.first :], labels=names)
         key = setup.key if KEY in plan.gives else None
-        self._encoder = Encoder(key, value)
-        self._writer = None if value is None else _column_writer(value)
-        if value is not None and self._writer is not None:
-            # The stages after avro.
-            self._rest = Encoder(key, SerializerChain(value.stages[1:], labels=value.labels[1:]))
+        self._way = _Way(key, value)
+        self._avro = _first_avro(value)
+        if value is not None and self._avro is not None:
+            self._way_after_avro = _Way(key, SerializerChain(value.stages[1:], labels=value.labels[1:]))
+        # By topic; None where the compiled part does not write the records.
+        self._writers: dict[str | None, NativeWriter | None] = {}
         chains_by_name = {name: chain for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
         schemas = {name: _avro_schema(chain) for name, chain in chains_by_name.items()}
         self._schemas = {name: schema for name, schema in schemas.items() if schema is not None}
@@ -147,7 +176,7 @@ class _Encoder:
             yield self._output(_Written([], [], [], []))
 
     def _part(self, columns: Mapping[str, Any]) -> Any:
-        columns, encoder = self._by_columns(columns)
+        columns, way = self._by_columns(columns)
         count = len(columns[VALUE])
         nothing = [None] * count
         values, keys = (
@@ -158,23 +187,49 @@ class _Encoder:
             columns[name].to_pylist() if name in columns else nothing for name in ("topic", "partition")
         )
         headers = _headers(columns.get("headers"), count)
-        written = _Written([], [], [], [])
-        for record in map(Record, topics, values, keys, headers, partitions):
-            written.add(encoder.encode(record))
+        written, plain = _Written([], [], [], []), way.plain
+        for record in zip(topics, values, keys, headers, partitions, strict=True):
+            _, value, key, own, _ = record
+            encoded = None
+            if plain is not None and value is not None and not own and _is_short(key):
+                try:
+                    encoded = plain(value)
+                except Exception as error:  # noqa: BLE001  raised below, with its place
+                    let_through(error)
+            if type(encoded) is bytes:
+                written.add_plain(key, encoded)
+            else:
+                written.add(way.encoder.encode(Record(*record)))
         self._finish(written)
         return self._output(written)
 
-    def _by_columns(self, columns: Mapping[str, Any]) -> tuple[Mapping[str, Any], Encoder]:
-        """The columns, with values written as Avro by the compiled part if it takes all, and the encoder for them."""
-        if self._writer is not None:
+    def _by_columns(self, columns: Mapping[str, Any]) -> tuple[Mapping[str, Any], _Way]:
+        """The columns, with values written as Avro by the compiled part if it takes all, and the way to encode them."""
+        writer = None if self._avro is None else self._writer(self._avro, columns)
+        if writer is not None:
             try:
-                records, left = self._writer.write(columns[VALUE])
+                records, left = writer.write(columns[VALUE])
             except ValueError:
-                self._writer = None  # the column's type is the same in all batches
+                self._avro = None  # the column's type is the same in all batches
             else:
                 if not left:
-                    return {**columns, VALUE: records}, self._rest
-        return columns, self._encoder
+                    return {**columns, VALUE: records}, self._way_after_avro
+        return columns, self._way
+
+    def _writer(self, avro: AvroSerializer, columns: Mapping[str, Any]) -> NativeWriter | None:
+        """The writer of records of one topic; None for those of several, if it matters."""
+        topic = None
+        if avro.depends_on_topic:
+            topics = columns["topic"].unique().to_pylist() if "topic" in columns else []
+            if len(topics) != 1 or topics[0] is None:
+                return None
+            (topic,) = topics
+        if topic not in self._writers:
+            try:
+                self._writers[topic] = avro.column_writer(None if topic is None else RecordContext(topic, VALUE))
+            except SerializationError:
+                return None  # the first record asks again, and its error has a place
+        return self._writers[topic]
 
     def _finish(self, written: _Written) -> None:
         """Run the uploads, in parallel."""
@@ -198,10 +253,10 @@ class _Encoder:
         return arrow.StructArray.from_arrays(arrays, names=list(self._plan.gives))
 
 
-def _column_writer(chain: SerializerChain) -> NativeWriter | None:
-    """Writes the columns of a chain's input, if the compiled part can."""
-    first = chain.stages[0] if chain.stages else None
-    return first.column_writer() if type(first) is AvroSerializer else None
+def _first_avro(chain: SerializerChain | None) -> AvroSerializer | None:
+    """The first stage of a chain, if it writes Avro."""
+    first = chain.stages[0] if chain is not None and chain.stages else None
+    return first if type(first) is AvroSerializer else None
 
 
 def _avro_schema(chain: SerializerChain) -> AvroSchema | None:
@@ -243,6 +298,10 @@ def _headers(column: Any, count: int) -> Iterator[list[tuple[str, Any]]]:
         raise EncodeError("an entry of the column headers is null", hint="Leave it out of the array")
     rows = repeat(None, count) if column is None else column.to_pylist()
     return ([(header["key"], header["value"]) for header in row or ()] for row in rows)
+
+
+def _is_short(key: Any) -> bool:
+    return key is None or (isinstance(key, (bytes, str)) and len(key) <= SHORT_KEY)
 
 
 def _is_there(key: Any, value: Any) -> bool:

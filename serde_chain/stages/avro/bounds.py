@@ -84,11 +84,16 @@ def skips_blindly(kept: Iterable[Any], left_out: Collection[Any], named: Mapping
         left_out: The types of the others.
         named: Full name to definition of the named types in them.
     """
-    if any(_has_blind_items(each, named, set(), {}) for each in left_out):
+    if any(has_blind_items(each, named) for each in left_out):
         return True
     known: dict[str, bool] = {}
     nothing_else = bool(left_out) and all(_has_fixed_size(each, named, known) for each in left_out)
     return nothing_else and all(_excess(each, named, _NOTHING, {}) > 0 for each in kept)
+
+
+def has_blind_items(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Whether a type contains an array of items of a fixed size; see :func:`skips_blindly`."""
+    return _has_blind_items(schema, named, set(), {})
 
 
 def _has_blind_items(schema: Any, named: Mapping[str, Any], seen: set[str], known: dict[str, bool]) -> bool:

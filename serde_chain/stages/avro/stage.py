@@ -53,7 +53,7 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, A
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
-    from serde_chain.arrow import BatchForm
+    from serde_chain.stages.avro.arrow.batch import AvroBatch
     from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
 __all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
@@ -266,26 +266,27 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Whether records of different topics may be written differently."""
         return self._registry is not None
 
-    def column_writer(self) -> NativeWriter | None:
+    def column_writer(self, ctx: Context | None) -> NativeWriter | None:
         """Writes Arrow arrays without Python objects.
+
+        Args:
+            ctx: The record around each value; only its topic counts.
 
         Returns:
             The writer; None without the compiled part, if it does not take the schema, or if a record is more than a
             prefix and Avro's binary encoding.
 
         Raises:
+            SchemaRegistryError: The registry must be queried, and does not answer.
             MissingDependencyError: pyarrow is not installed.
         """
-        schema = self._schema
-        if self._native is None or self._registry is not None or schema is None or schema.unbounded:
-            return None
-        way = self.way_of(None)
-        if way is None:
+        way = None if self._native is None else self.way_of(ctx)
+        if self._native is None or way is None or way.schema.unbounded:
             return None
         from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
         try:
-            return NativeWriter(self._native, schema, way.prefix, ordered=self._is_key)
+            return NativeWriter(self._native, way.schema, way.prefix, ordered=self._is_key)
         except ValueError:
             return None
 
@@ -437,7 +438,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """Whether the compiled part reads ordinary records."""
         return self._native is not None
 
-    def batch_form(self) -> BatchForm:
+    def batch_form(self) -> AvroBatch:
         """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 

@@ -22,7 +22,7 @@ from payload_stores.base import (
 )
 from payload_stores.errors import PayloadStoreError
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
-from serde_chain.base import Buffer, Data, RecordLimits, Serializer, is_stream
+from serde_chain.base import Buffer, Data, RecordLimits, Serializer, ShortBytes, is_stream
 from serde_chain.errors import ConfigError, EncodeError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, key_of, require_headers, topic_of
 from serde_chain.stages.large_message import offload_codecs
@@ -461,7 +461,7 @@ def _plain(most: int) -> Callable[[Any], Any] | None:
             raise MessageTooLargeError("the decision requires the record")
         return data
 
-    return plain
+    return ShortBytes(plain, most)
 
 
 @cache

@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from serde_chain.codec import Encoder
 from serde_chain.errors import SerializationError
 from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.plan.writing import WritePlan
 from serde_chain.spark.worker import chains
+from serde_chain.spark.worker import encode as worker
 from serde_chain.spark.worker.encode import encode_batches
 
 
@@ -69,3 +71,36 @@ def test_errors_name_the_stage_as_the_configuration_does(config: dict[str, Any],
 def test_a_plan_shows_no_secret(config: dict[str, Any]) -> None:
     assert "secret" not in repr(WritePlan({**config, "s3.secret.key": "secret"}, ("value",), ("value",)))
     assert "secret" not in repr(ReadPlan({"s3.secret.key": "secret"}, (), None, None, (), "FAILFAST"))
+
+
+@pytest.mark.parametrize(
+    ("stages", "values"),
+    [("bytes, large-message", [b"small", b"x" * 100, None, b""]), ("string, zstd", ["text", None, "x" * 100])],
+)
+def test_plain_records_are_like_others(
+    config: dict[str, Any], stages: str, values: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config |= {"value.serializers": stages, "large.message.id": "content"}
+    plan = WritePlan(config, ("value", "key", "topic"), ("value", "key", "headers"))
+    keys = ["M 51", None, "k" * 5000, "M 87"][: len(values)]
+    batch = (pa.array(values), pa.array(keys), pa.array(["t"] * len(values)))
+    in_full: list[Any] = []
+    encode = Encoder.encode
+
+    def noted(self: Encoder, record: Any) -> Any:
+        in_full.append(record.value)
+        return encode(self, record)
+
+    monkeypatch.setattr(Encoder, "encode", noted)
+    rows = encoded(plan, batch)
+    assert [row["key"] for row in rows] == [key and key.encode() for key in keys]
+    # Of "x" * 100 the first chain needs the record, and of a long key both do.
+    assert in_full == ([b"x" * 100, None] if "bytes" in stages else [None, "x" * 100])
+    monkeypatch.setattr(worker, "_is_short", lambda _key: False)
+    assert encoded(plan, batch) == rows
+
+
+def test_an_error_of_a_plain_record_has_its_place(config: dict[str, Any]) -> None:
+    plan = WritePlan({**config, "value.serializers": "string, zstd"}, ("value", "topic"), ("value",))
+    with pytest.raises(SerializationError, match=r"topic=t.* stage=string \(1 of 2\)"):
+        encoded(plan, (pa.array([5]), pa.array(["t"])))

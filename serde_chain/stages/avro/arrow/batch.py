@@ -23,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch, BatchForm
+from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import Context, get_header
@@ -32,6 +33,7 @@ from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError
 from serde_chain.stages.avro.arrow.cut import Cutter
+from serde_chain.stages.avro.arrow.narrow import narrowed
 from serde_chain.stages.avro.arrow.native_reader import NativeReader
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.decimal import readable
@@ -132,17 +134,31 @@ class AvroBatch(BatchForm):
         # By `id()` of the schemas, which live as long as these entries.
         self._columns: dict[int, ArrowColumn] = {}
         self._decoders: dict[tuple[int, int], _Decoder] = {}
+        # Each with the schema for which it was made.
+        self._narrowed: dict[tuple[int, tuple[str, ...]], tuple[AvroSchema, AvroSchema]] = {}
 
     @property
     def arrow_type(self) -> Any:
         """The type of all columns; None if it depends on the records."""
         return None if self._stage.schema is None else self._column(self._stage.schema).type
 
+    @property
+    def refusal(self) -> str | None:
+        """Why the compiled part does not read the configured schema; None if it does, or if the records name theirs."""
+        schema = self._stage.schema
+        if schema is None or self._native is None:
+            return None
+        try:
+            return self._decoder(AvroReader(schema, schema.readable, None), schema).refusal
+        except ConfigError as error:
+            return error.message
+
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
         if len(self._decoders) > _MAX_DECODERS:  # container files bring their schemas
             self._decoders.clear()
             self._columns.clear()
+            self._narrowed.clear()
         if self._stage.framing == RECORD_KEY:
             return self._in_groups(batch)
         if self._native is not None:
@@ -173,7 +189,7 @@ class AvroBatch(BatchForm):
                 return alike
             records, places = batch.objects, self._located(batch)
         readers = {id(place.reader): place.reader for place in places if place is not None}
-        target = self._target(readers.values())
+        target = self._target(readers.values(), batch.columns)
         if target is None:
             return batch.arrow.nulls(len(batch))
         decoders = {key: self._decoder(reader, target) for key, reader in readers.items()}
@@ -208,7 +224,7 @@ class AvroBatch(BatchForm):
             return None
         try:
             reader, start = self.located(first, None)
-            decoder = self._decoder(reader, self._stage.schema or reader.source)
+            decoder = self._decoder(reader, self._narrow(self._stage.schema or reader.source, batch.columns))
             return decoder.alike(values, start, prefix)
         except (SerializationError, ValueError, TypeError, OverflowError, batch.arrow.ArrowException) as error:
             let_through(error)
@@ -316,7 +332,7 @@ class AvroBatch(BatchForm):
     def _in_groups(self, batch: Batch) -> Any:
         column = batch.column
         groups = _Grouping(self, self._stage, batch).groups()
-        target = self._target([group.reader for group in groups])
+        target = self._target([group.reader for group in groups], batch.columns)
         if target is None:
             return batch.arrow.nulls(len(column))
         arrays = [self._decoder(group.reader, target).read(group, batch) for group in groups]
@@ -331,12 +347,23 @@ class AvroBatch(BatchForm):
         order = batch.arrow.concat_arrays([present, others])
         return whole.take(batch.compute.sort_indices(order))
 
-    def _target(self, readers: Iterable[AvroReader]) -> AvroSchema | None:
+    def _target(self, readers: Iterable[AvroReader], columns: Columns | None) -> AvroSchema | None:
         """The schema to read all records of a batch into."""
-        if self._stage.schema is not None:
-            self._column(self._stage.schema)
-            return self._stage.schema
-        readers = list(readers)
+        target = self._stage.schema or self._common(list(readers))
+        return None if target is None else self._narrow(target, columns)
+
+    def _narrow(self, schema: AvroSchema, columns: Columns | None) -> AvroSchema:
+        """The part of a schema that the batch's columns need."""
+        if columns is None:
+            return schema
+        key = id(schema), columns.names
+        pair = self._narrowed.get(key)
+        if pair is None:
+            pair = self._narrowed[key] = schema, narrowed(schema, columns)
+        return pair[1]
+
+    def _common(self, readers: list[AvroReader]) -> AvroSchema | None:
+        """The schema of one of the readers that can read the records of all."""
         if not readers:
             return None
         sources = {id(reader.source): reader.source for reader in readers}
@@ -488,7 +515,10 @@ class _Decoder:
     Attributes:
         decode: Reads a record; see :attr:`AvroReader.decode`.
         records_at_once: Maximum number of records whose values are Python objects at once.
+        refusal: Why the compiled part, which is used otherwise, does not read the records; None if it does.
     """
+
+    refusal: str | None = None
 
     def __init__(self, reader: AvroReader, column: ArrowColumn, native: Native | None) -> None:
         self._column = column
@@ -505,11 +535,15 @@ class _Decoder:
         self.records_at_once = max(_OBJECTS // free, 1)
 
     def _compiled(self, native: Native | None) -> NativeReader | None:
-        if native is None or self._source.unbounded:
+        if native is None:
+            return None
+        if self._source.unbounded:
+            self.refusal = "a few bytes may be any number of values"
             return None
         try:
             return NativeReader(native, self._writer, self._target, self._column)
         except ValueError as error:
+            self.refusal = str(error)
             _log.debug("%s is not read by the compiled part: %s", self._source.name, error)
             return None
 

@@ -50,14 +50,14 @@ class _Notes:
     """The places of the fields.
 
     Attributes:
-        holes: Begin and end of each cut field, length included, in order.
+        holes: Begin, end and number of adjacent cut fields, lengths included, in order.
         fields: By field: begin and end of each value, None for null.
-        most: Most cut fields of a record: with more, cutting does not pay.
+        most: Most holes of a record: with more, cutting does not pay.
     """
 
     def __init__(self, fields: int, most: int) -> None:
         self.most = most
-        self.holes: list[tuple[int, int]] = []
+        self.holes: list[tuple[int, int, int]] = []
         self.fields: list[list[tuple[int, int] | None]] = [[] for _ in range(fields)]
 
 
@@ -162,12 +162,12 @@ class Cutter:
             if skip(data[:end], at, notes) != end:
                 raise _MisfitError
             notes.most -= len(holes)
-            size = end - at + len(holes)
-            cut += len(holes)
-            for hole, after in holes:
-                pieces += data[at:hole], _EMPTY
+            size = end - at
+            for hole, after, count in holes:
+                pieces += data[at:hole], _EMPTY * count
                 at = after
-                size -= after - hole
+                size += count - (after - hole)
+                cut += count
             pieces.append(data[at:end])
             sizes.append(size)
             holes.clear()
@@ -282,16 +282,15 @@ class _Fields:
         self.numbers = numbers
 
     def __call__(self, data: memoryview, at: int, notes: _Notes) -> int:
-        holes, fields = notes.holes, notes.fields
+        holes, fields, end = notes.holes, notes.fields, at
         for number in self.numbers:
-            begin, end = _sized(data, at)
-            holes.append((at, end))
+            begin, end = _sized(data, end)
             if number is not None:
                 fields[number].append((begin, end))
-            at = end
+        holes.append((at, end, len(self.numbers)))
         if len(holes) > notes.most:
             raise _MisfitError
-        return at
+        return end
 
 
 class _Branches:
