@@ -87,6 +87,11 @@ def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
     help="File for the list of deleted payloads.  [default: a new one in the current folder]",
 )
 @click.option(
+    "--checkpoint",
+    metavar="FOLDER",
+    help="A folder shared by Spark's driver and executors, so that the sweep survives executors that end.",
+)
+@click.option(
     "--deletes",
     "deletes",
     type=click.IntRange(1, 256),
@@ -104,6 +109,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
     grace: int,
     delete: bool,
     manifest: Path | None,
+    checkpoint: str | None,
     deletes: int,
 ) -> None:
     """Delete payloads that no record refers to.
@@ -122,7 +128,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
         with _session("serde-chain sweep", master, conf) as (spark, told):
             from serde_chain.spark.jobs import sweep as run
 
-            report = run(spark, file, topics, progress=told, **options)
+            report = run(spark, file, topics, progress=told, checkpoint=checkpoint, **options)
     content = {**dataclasses.asdict(report), "manifest": None if report.manifest is None else str(report.manifest)}
     lines = [
         f"{report.live:,} payloads are in use, {report.listed:,} in the stores are older than the grace period",

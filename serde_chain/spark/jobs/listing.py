@@ -68,20 +68,29 @@ def table_of(payloads: Sequence[Listed]) -> Any:
     return arrow.table([list(column) for column in zip(*payloads, strict=True)], schema=listed_schema())
 
 
-def list_on_executors(spark: SparkSession, plan: ListingPlan) -> DataFrame:
+def list_on_executors(spark: SparkSession, plan: ListingPlan, state: str | None) -> DataFrame:
     """List folders with one task per part.
 
+    Args:
+        spark: The session.
+        plan: The plan.
+        state: The folder for the listing; None for Spark's disks.
+
     Returns:
-        The complete listing, on Spark's disks: :data:`~serde_chain.spark.plan.jobs.LISTED`.
+        The complete listing: :data:`~serde_chain.spark.plan.jobs.LISTED`.
 
     Raises:
         JobError: A store could not be listed.
     """
     tasks = len(plan.folders) * len(SHARES)
     numbers = spark.range(0, tasks, 1, tasks)
-    listed = map_batches(numbers, _WORK, plan, f"{LISTED}, failure string").localCheckpoint(
-        storageLevel=StorageLevel.DISK_ONLY
-    )
+    columns = f"{LISTED}, failure string"
+    listed = map_batches(numbers, _WORK, plan, columns)
+    if state is None:
+        listed = listed.localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+    else:
+        listed.write.mode("append").parquet(state)
+        listed = spark.read.schema(columns).parquet(state)
     if failed := listed.where("failure is not null").limit(1).collect():
         failure = json.loads(failed[0]["failure"])
         raise store_failed("the store cannot be listed", **failure)

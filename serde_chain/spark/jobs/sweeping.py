@@ -7,24 +7,30 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial, reduce
+from itertools import islice
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
+from uuid import uuid4
 
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from payload_stores.plugins import require
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.folders import Listed, list_folders
+from serde_chain.jobs.local.scratch import Scratch
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
-from serde_chain.spark.jobs.listing import Pages, list_on_executors, table_of
+from serde_chain.spark.jobs.listing import Pages, list_on_executors
 from serde_chain.spark.jobs.topics import Referring, Topics, spark_errors
-from serde_chain.spark.plan.jobs import ListingPlan
+from serde_chain.spark.plan.jobs import LISTED, ListingPlan
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
 
 __all__ = ["SparkSweep", "sweep"]
+
+_PAGES_AT_ONCE: Final = 10
 
 
 def sweep(
@@ -37,6 +43,7 @@ def sweep(
     manifest: str | Path | None = None,
     progress: Callable[[str, int], None] | None = None,
     deletes_in_flight: int = IN_FLIGHT,
+    checkpoint: str | None = None,
 ) -> SweepReport:
     """Delete the payloads of some topics that no record in them refers to, with Spark.
 
@@ -52,6 +59,8 @@ def sweep(
         manifest: The file for the list of deleted payloads.
         progress: Called with the current activity and a number.
         deletes_in_flight: Most deletions at a time.
+        checkpoint: A folder that the driver and all executors share, for the listing of the stores. Without one, it is
+            on the executors' disks, and an executor that ends with its part ends the sweep.
 
     Raises:
         ConfigError: As in :func:`serde_chain.jobs.sweep`.
@@ -68,7 +77,7 @@ def sweep(
     return run_sweep(
         load(config),
         topics,
-        partial(SparkSweep, spark),
+        partial(SparkSweep, spark, checkpoint),
         grace_ms=grace_ms,
         delete=delete,
         manifest=manifest,
@@ -82,22 +91,34 @@ class SparkSweep:
 
     Args:
         spark: The session.
+        checkpoint: A folder that the driver and all executors share; None if there is none.
         scope: What the sweep is about.
     """
 
-    def __init__(self, spark: SparkSession, scope: Scope) -> None:
-        self._spark, self._scope = spark, scope
+    def __init__(self, spark: SparkSession, checkpoint: str | None, scope: Scope) -> None:
+        self._spark, self._checkpoint, self._scope = spark, checkpoint, scope
+        self._state: str | None = None
         self._topics = Topics(spark, scope.config, scope.plan, READ_UNCOMMITTED)
         self._listed_apart: DataFrame | None = None
         self._read: list[Referring] = []
-        self._compared = 0
+        self._is_compared = False
 
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serde-chain-sweep-")))
             self._listed, self._orphans = Pages(folder / "listed"), Pages(folder / "orphans")
+            self._scratch = Scratch("CREATE TABLE came (name INTEGER PRIMARY KEY)")
+            stack.callback(self._scratch.close)
+            self._state = self._shared(folder)
             self._opened = stack.pop_all()
         return self
+
+    def _shared(self, folder: Path) -> str | None:
+        """A new folder that the driver and all executors share; None if there is none."""
+        if self._checkpoint is not None:
+            return f"{self._checkpoint.rstrip('/')}/listed-{uuid4()}"
+        is_alone = str(self._spark.conf.get("spark.master", "")).startswith("local[")
+        return str(folder / "state") if is_alone else None
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Release Spark's resources; not at Ctrl-C, while pyspark still waits for another answer."""
@@ -124,7 +145,8 @@ class SparkSweep:
             progress("payloads listed", count)
         if apart:
             with spark_errors("the store cannot be listed"):
-                self._listed_apart = list_on_executors(self._spark, ListingPlan(scope.plan, apart, scope.before))
+                plan = ListingPlan(scope.plan, apart, scope.before)
+                self._listed_apart = list_on_executors(self._spark, plan, self._state)
                 for row in self._listed_apart.groupBy("folder").count().collect():
                     by_folder[row["folder"]] += row["count"]
             progress("payloads listed", by_folder.total())
@@ -136,6 +158,9 @@ class SparkSweep:
         self._read.append(referring)
         rows = referring.rows
         with spark_errors("the topics cannot be read"):
+            if self._is_compared:
+                names = rows.select(functions.explode("names").alias("name")).distinct().toLocalIterator()
+                self._scratch.add("INSERT OR IGNORE INTO came VALUES (?)", ((row["name"],) for row in names))
             [(placeholders, malformed)] = rows.agg(functions.count("*"), functions.count_if("malformed")).collect()
             bad = rows.where("kind is not null").orderBy(*Unreadable._fields).limit(1).collect()
         return Read(
@@ -148,7 +173,7 @@ class SparkSweep:
     def compare(self) -> Iterator[tuple[int, int]]:
         """Join the listing with the records, into a file."""
         size = 0
-        self._compared = len(self._read)
+        self._is_compared = True
 
         def orphans() -> Iterator[Listed]:
             nonlocal size
@@ -165,13 +190,9 @@ class SparkSweep:
         return self._orphans.payloads()
 
     def still_orphans(self, page: list[Listed]) -> list[Listed]:
-        """Join a page with the records read since the comparison."""
-        came = self._read[self._compared :]
-        if not came:
-            return page
-        with spark_errors("the listing cannot be compared with the records"):
-            rows = self._without(self._spark.createDataFrame(table_of(page)), came).collect()
-        return [Listed(*row) for row in rows]
+        """Look up the payloads of a page in this process: few records come during a sweep."""
+        came = "SELECT EXISTS (SELECT 1 FROM came WHERE name = ?)"
+        return [payload for payload in page if not self._scratch.value(came, payload.name)]
 
     def count_live(self) -> int:
         """Count the references."""
@@ -193,13 +214,22 @@ class SparkSweep:
         return listed.join(in_use, "name", "left").where("in_use is null").select(*listed.columns)
 
     def _all_listed(self) -> DataFrame:
-        """The listing, on Spark's disks.
+        """The listing, in the folder of the state, or on Spark's disks.
 
-        This reads the records once; a comparison page by page would read them all for each page. A checkpoint releases
-        the page in the driver's memory, which the plan of a cached DataFrame would keep.
+        This reads the records once; a comparison page by page would read them all for each page.
         """
-        pages: Iterator[DataFrame] = (
-            self._spark.createDataFrame(page).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
-            for page in self._listed.tables()
-        )
-        return reduce(DataFrame.unionAll, pages if self._listed_apart is None else (self._listed_apart, *pages))
+        if self._state is None:
+            # A checkpoint releases the page in the driver's memory, which the plan of a cached DataFrame would keep.
+            frames: Iterator[DataFrame] = (
+                self._spark.createDataFrame(page).localCheckpoint(storageLevel=StorageLevel.DISK_ONLY)
+                for page in self._listed.tables()
+            )
+            apart = () if self._listed_apart is None else (self._listed_apart,)
+            whole: DataFrame = reduce(DataFrame.unionAll, (*apart, *frames))
+            return whole
+        pages = self._listed.tables()
+        while several := list(islice(pages, _PAGES_AT_ONCE)):
+            frame = self._spark.createDataFrame(require("pyarrow", "spark").concat_tables(several))
+            frame.write.mode("append").parquet(self._state)
+        listed: DataFrame = self._spark.read.schema(LISTED).parquet(self._state)
+        return listed

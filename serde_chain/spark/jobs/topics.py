@@ -38,6 +38,7 @@ _FOUND: Final = ArrayType(
     )
 )
 _TOLD: Final = 300
+_RECORDS_OF_TASK: Final = 500_000
 # Data lost from executors' disks is not recomputed: a listing must be older than the records read after it.
 _LOST: Final = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
@@ -143,6 +144,8 @@ class Topics:
             .option("endingOffsets", _offsets(ends))
             # Retention continues while a long topic is read. Other losses show in the ends.
             .option("failOnDataLoss", "false")
+            # Otherwise a partition is one task, whatever its length.
+            .option("minPartitions", str(-(-sum(ends[place] - first[place] for place in ends) // _RECORDS_OF_TASK)))
             .option("includeHeaders", "true")
             .load()
         )

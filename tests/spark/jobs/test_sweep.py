@@ -13,9 +13,10 @@ from payload_stores import open_store
 from payload_stores.base import PayloadStore
 from serde_chain import Producer
 from serde_chain.errors import JobError
+from serde_chain.jobs import SweepReport
 from serde_chain.jobs.references import plan_reading
 from serde_chain.jobs.topics import READ_UNCOMMITTED, TopicBounds
-from serde_chain.spark.jobs import listing, sweep, sweeping
+from serde_chain.spark.jobs import listing, sweep, sweeping, topics
 from serde_chain.spark.jobs.topics import Referring, Topics
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.jobs.conftest import Config, Send, payload, stored
@@ -61,21 +62,35 @@ def test_the_login_reaches_the_broker_and_no_plan(
     login = broker.client_config("admin", mechanism="SCRAM-SHA-512")
     assert sweep(spark, {**config, **login}, topic, grace_ms=0, delete=True).deleted == 1
     plan = plan_reading(config, (topic,))
-    topics = Topics(spark, {**config, **login}, plan, READ_UNCOMMITTED)
+    reading = Topics(spark, {**config, **login}, plan, READ_UNCOMMITTED)
     first, ends = TopicBounds(config, plan.topics, READ_UNCOMMITTED).bounds()
-    shown = topics.read(first, ends).rows._jdf.queryExecution().toString()
+    shown = reading.read(first, ends).rows._jdf.queryExecution().toString()
     assert "kafka" in shown.lower()
     assert "admin-secret" not in shown
 
 
 @pytest.mark.full
-def test_a_listing_that_executors_have_lost_ends_the_sweep(
-    *, spark: SparkSession, config: Config, s3_server: S3Server, bucket: str, topic: str, folder: Path
+@pytest.mark.parametrize("shared", ["nothing", "a temporary folder", "a checkpoint"])
+def test_a_listing_that_executors_have_lost(
+    *,
+    spark: SparkSession,
+    config: Config,
+    s3_server: S3Server,
+    bucket: str,
+    topic: str,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    shared: str,
 ) -> None:
     config |= {"large.message.payload.store.class": "s3", **s3_server.store_config(bucket)}
     with Producer(config) as producer:
         producer.produce(topic, payload(1))
+    checkpoint = str(tmp_path / "checkpoint") if shared == "a checkpoint" else None
+    if shared == "nothing":
+        monkeypatch.setattr(sweeping.SparkSweep, "_shared", lambda *_: None)
     with closing(open_store("s3", config)) as store:
+        used = stored(store, topic)
         store.publish(topic, payload(2))
         before = stored(store, topic)
 
@@ -85,10 +100,32 @@ def test_a_listing_that_executors_have_lost_ends_the_sweep(
                 for kept in dict(spark.sparkContext._jsc.getPersistentRDDs()).values():
                     kept.unpersist()
 
-        with pytest.raises(
-            JobError, match=r"an executor that kept a part of the stores' listing has ended.*run it again"
-        ):
-            sweep(spark, config, topic, grace_ms=0, delete=True, progress=lose)
-        assert stored(store, topic) == before
-        assert not [path for path in folder.iterdir() if path.stat().st_size]
+        def run() -> SweepReport:
+            return sweep(spark, config, topic, grace_ms=-2000, delete=True, progress=lose, checkpoint=checkpoint)
+
+        if shared == "nothing":
+            with pytest.raises(
+                JobError, match=r"an executor that kept a part of the stores' listing has ended.*run it again"
+            ):
+                run()
+            assert stored(store, topic) == before
+            assert not [path for path in folder.iterdir() if path.stat().st_size]
+        else:
+            assert run().deleted == 1
+            assert stored(store, topic) == used
+    assert (tmp_path / "checkpoint").exists() is (checkpoint is not None)
     gc.collect()  # the socket of a result that did not come, while this test's filter of warnings counts
+
+
+def test_long_partitions_are_read_by_several_tasks(
+    spark: SparkSession, config: Config, topic: str, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(topics, "_RECORDS_OF_TASK", 10)
+    send(topic, *map(payload, range(45)))
+    plan = plan_reading(config, (topic,))
+    reading = Topics(spark, config, plan, READ_UNCOMMITTED)
+    first, ends = TopicBounds(config, plan.topics, READ_UNCOMMITTED).bounds()
+    assert reading._records(first, ends).rdd.getNumPartitions() == 5
+    referring = reading.read(first, ends)
+    assert (referring.counts, referring.rows.count()) == ({topic: 45}, 45)
+    referring.rows.unpersist()
