@@ -18,7 +18,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -105,7 +105,8 @@ WORLDS = st.builds(
 def test_reports_manifests_and_problems(spark: SparkSession, broker: KafkaBroker) -> None:
     said: list[str] = []
 
-    @settings(max_examples=CASES, deadline=None, database=None)
+    # An example takes seconds: it is not made smaller.
+    @settings(max_examples=CASES, deadline=None, database=None, phases=[Phase.generate])
     @given(world=WORLDS)
     def agree(world: World) -> None:
         with tempfile.TemporaryDirectory() as name:
