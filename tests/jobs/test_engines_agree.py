@@ -1,0 +1,217 @@
+"""Both engines say and do the same, whatever is in topics and stores.
+
+``SERDE_CHAIN_ENGINE_CASES=1000`` for more cases than `make test-all` has.
+"""
+
+import json
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import TopicPartition
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from payload_stores import open_store
+from payload_stores.base import PublishContext
+from serde_chain import Producer, jobs
+from serde_chain.errors import JobError
+from serde_chain.spark import jobs as spark_jobs
+from serde_chain.testing.services import KafkaBroker
+from serde_chain.wire.kip1159 import MARKER
+from serde_chain.wire.large_fields import HEADER
+from tests.hypothesis_profiles import examples
+from tests.jobs.conftest import Config, local_audit, payload, spark_audit, stored
+
+pytestmark = pytest.mark.full
+
+CASES = int(os.environ.get("SERDE_CHAIN_ENGINE_CASES", examples(40)))
+PARTITIONS = 2
+GRACE_S = 3600
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A record, or a payload without one.
+
+    Attributes:
+        kind: What it is.
+        number: Which payload, and which key.
+        topic: Which topic.
+        to: The topic of the payload that it refers to.
+        partition: Its partition.
+    """
+
+    kind: str
+    number: int
+    topic: int
+    to: int
+    partition: int
+
+
+@dataclass(frozen=True)
+class World:
+    """Topics and a store.
+
+    Attributes:
+        topics: How many topics are swept.
+        ids: How payloads are named.
+        fields: Whether single fields are moved.
+        with_keys: Whether keys are moved as well.
+        entries: What is in them, in the order in which it came.
+        old: Whether a payload is older than the grace period, in the order of their names, over and over.
+        removed: How many records have gone from the first partition of the first topic.
+        downloads: Whether an audit downloads payloads.
+    """
+
+    topics: int
+    ids: str
+    fields: bool
+    with_keys: bool
+    entries: list[Entry]
+    old: list[bool]
+    removed: int
+    downloads: bool
+
+
+# Where most placeholders are malformed, a sweep ends: some are enough.
+KINDS = [*["payload", "orphan", "refers"] * 3, "small", "tombstone", "missing", "malformed", "no fields"]
+topic = st.integers(0, 1)
+ENTRIES = st.builds(Entry, st.sampled_from(KINDS), st.integers(0, 6), topic, topic, st.integers(0, PARTITIONS - 1))
+WORLDS = st.builds(
+    World,
+    topics=st.integers(1, 2),
+    ids=st.sampled_from(["random", "content", "keyed"]),
+    fields=st.booleans(),
+    with_keys=st.booleans(),
+    entries=st.lists(ENTRIES, min_size=3, max_size=25),
+    old=st.lists(st.sampled_from([True, True, False]), min_size=1, max_size=4),
+    removed=st.sampled_from([0, 0, 0, 0, 1, 3, 100]),
+    downloads=st.booleans(),
+)
+
+
+@pytest.mark.timeout(120 + 20 * CASES)
+def test_reports_manifests_and_problems(spark: SparkSession, broker: KafkaBroker) -> None:
+    said: list[str] = []
+
+    # An example takes seconds: it is not made smaller.
+    @settings(max_examples=CASES, deadline=None, database=None, phases=[Phase.generate])
+    @given(world=WORLDS)
+    def agree(world: World) -> None:
+        with tempfile.TemporaryDirectory() as name:
+            said.append(compare(world, spark, broker, Path(name)))
+
+    agree()
+    # Not all of them ended with an error.
+    assert any(text.startswith("report") for text in said)
+
+
+def compare(world: World, spark: SparkSession, broker: KafkaBroker, folder: Path) -> str:
+    """Let both engines work on the same world; returns what they said."""
+    topics = [f"world-{uuid.uuid4().hex[:12]}" for _ in range(2)]
+    for name in topics:
+        broker.create_topic(name, PARTITIONS)
+    config: Config = {
+        **broker.client_config(),
+        "value.serializers": "large-fields, json" if world.fields else "bytes, large-message",
+        "value.deserializers": "json, large-fields" if world.fields else "large-message, bytes",
+        **({"key.serializers": "bytes, large-message"} if world.with_keys else {}),
+        "large.fields.paths": "image",
+        "large.fields.min.bytes": 100,
+        "large.message.threshold.bytes": 100,
+        "large.message.payload.store.class": "local",
+        "large.message.id": world.ids,
+        "local.path": str(folder / "payloads"),
+    }
+    if not world.fields:
+        del config["large.fields.paths"], config["large.fields.min.bytes"]
+    if world.with_keys:
+        del config["large.message.id"]  # that of keys is content
+    fill(world, config, topics)
+    if world.removed:
+        remove(world, config, broker, topics[0])
+    age(world, folder / "payloads")
+    swept = topics[: world.topics]
+    audits = [partial(local_audit), partial(spark_audit, spark)]
+    audited = [audit(config, swept, payloads=world.downloads) for audit in audits]
+    assert audited[0] == audited[1]
+    dry = [outcome(sweep, config, swept, None) for sweep in (jobs.sweep, partial(spark_jobs.sweep, spark))]
+    assert dry[0] == dry[1]
+    shutil.copytree(folder / "payloads", folder / "before", dirs_exist_ok=True)
+    local = outcome(jobs.sweep, config, swept, folder / "local.jsonl")
+    shutil.rmtree(folder / "payloads")
+    shutil.copytree(folder / "before", folder / "payloads")
+    assert outcome(partial(spark_jobs.sweep, spark), config, swept, folder / "spark.jsonl") == local
+    return str(local[0])
+
+
+def fill(world: World, config: Config, topics: list[str]) -> None:
+    """Create what is in a world."""
+    store = open_store("local", config)
+    raw = confluent_kafka.Producer({"bootstrap.servers": config["bootstrap.servers"]})
+    with Producer(config) as producer:
+        for entry in world.entries:
+            topic, data = topics[entry.topic], payload(entry.number)
+            key = b"%d" % entry.number * (200 if world.with_keys and entry.number % 3 == 0 else 1)
+            if entry.kind == "orphan":
+                store.publish(topic, data, PublishContext("content"))
+            elif entry.kind in {"refers", "missing"}:
+                url = store.reference(topics[entry.to], "0" * 36)
+                if entry.kind == "refers":
+                    url = store.publish(topics[entry.to], data, PublishContext("content"))
+                assert url is not None
+                raw.produce(topic, url.encode(), key, entry.partition, headers=[(MARKER, b"true")])
+            elif entry.kind == "malformed":
+                raw.produce(topic, b"x" * 20_000, key, entry.partition, headers=[(MARKER, b"true")])
+            elif entry.kind == "no fields":
+                raw.produce(topic, b"{}", key, entry.partition, headers=[(HEADER, b"{")])
+            else:
+                text = b"small" if entry.kind == "small" else data
+                value: Any = {"image": text.decode()} if world.fields else text
+                producer.produce(topic, None if entry.kind == "tombstone" else value, key, entry.partition)
+    assert raw.flush(30) == 0
+    store.publish("elsewhere", b"the first payload creates the store")
+
+
+def remove(world: World, config: Config, broker: KafkaBroker, topic: str) -> None:
+    """Remove the first records of a topic's first partition, as retention does."""
+    reader = confluent_kafka.Consumer({"bootstrap.servers": config["bootstrap.servers"], "group.id": "bounds"})
+    _, end = reader.get_watermark_offsets(TopicPartition(topic, 0), 30)
+    reader.close()
+    admin = broker.admin()
+    place = TopicPartition(topic, 0, min(world.removed, end))
+    admin.delete_records([place])[place].result(30)
+
+
+def age(world: World, folder: Path) -> None:
+    """Make payloads old."""
+    written = time.time() - 2 * GRACE_S
+    for at, path in enumerate(sorted(path for path in folder.rglob("*") if path.is_file())):
+        if world.old[at % len(world.old)]:
+            os.utime(path, (written, written))
+
+
+def outcome(sweep: Callable[..., jobs.SweepReport], config: Config, topics: list[str], manifest: Path | None) -> Any:
+    """What a sweep says and does."""
+    try:
+        report = sweep(config, topics, grace_ms=GRACE_S * 1000, delete=manifest is not None, manifest=manifest)
+    except JobError as error:
+        said = f"error: {error}"
+    else:
+        assert (report.manifest is None) == (not report.deleted)
+        said = f"report: {replace(report, manifest=None)}"
+    store = open_store("local", config)
+    noted = manifest.read_text().splitlines() if manifest is not None and manifest.exists() else []
+    lines = sorted((json.loads(line) for line in noted), key=lambda line: str(line["reference"]))
+    return said, lines, sorted(reference for topic in topics for reference in stored(store, topic))
