@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, functions
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.field_columns import with_fields, without_marks
+from serde_chain.spark.field_columns import with_fields
 from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read_natively
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
@@ -19,11 +19,13 @@ from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.plan.reading import RETRIES, FieldPlan, changed_columns
+from serde_chain.spark.plan.reading import RETRIES, FieldPlan, changed_columns, reads_apart
 from serde_chain.spark.plan.reading_engine import Choice, choose
 from serde_chain.spark.plan.types import as_nullable
+from serde_chain.spark.reading import read_field, without_removed
 from serde_chain.spark.udfs import run_in_workers
 from serde_chain.spark.unreadable import ERROR, RAW, raw_records
+from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
 
 __all__ = ["decode"]
 
@@ -110,9 +112,47 @@ def decode(
             if field is not None
         }
         counted = (RETRIES,) if retries else ()
-        return _decoded(frame, loaded, choices, {KEY: key, VALUE: value}, mode, counted=counted, by_column=by_column)
+        fields = {KEY: key, VALUE: value}
+        if reads_apart(fields.values(), mode, counts=retries):
+            return _apart(frame, loaded, choices, fields, by_column)
+        return _decoded(frame, loaded, choices, fields, mode, counted=counted, by_column=by_column)
 
     return transform
+
+
+def _apart(
+    frame: DataFrame,
+    config: dict[str, object],
+    choices: Mapping[str, Choice],
+    fields: Mapping[str, FieldPlan | None],
+    by_column: FieldsPlan | str | None,
+) -> DataFrame:
+    """Decode checked columns, each by itself: Spark drops those that a query does not use, with their payloads.
+
+    Args:
+        frame: As for :func:`_decoded`, like the other arguments.
+        config: Flat configuration.
+        choices: The engines.
+        fields: The plans.
+        by_column: The columns of the value to fetch by themselves.
+    """
+    check_worker_python(frame.sparkSession)
+    columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
+    plans = {name: field for name, field in fields.items() if field is not None}
+    made = {
+        name: read_field("decode", config, columns, field, choices[name], mode=FAILFAST)
+        for name, field in plans.items()
+    }
+    removed = [(columns[name], each) for name, field in plans.items() for each in field.removes or ()]
+    # Separate steps: Spark would take a name within a lambda function for the new column, and a value that is used
+    # several times would be read as often.
+    steps = {f"{_DECODED}_headers": without_removed(columns["headers"], removed)}
+    if isinstance(by_column, FieldsPlan):
+        steps[f"{_DECODED}_{VALUE}"] = made[VALUE]
+        made[VALUE] = functions.col(f"{_DECODED}_{VALUE}")
+    made["headers"] = functions.col(f"{_DECODED}_headers")
+    made |= _by_column(made, columns, config, by_column)
+    return frame.withColumns(steps).withColumns(made).drop(*steps)
 
 
 def _decoded(
@@ -203,9 +243,10 @@ def _by_column(
         return {}
     headers = made.get("headers", columns["headers"])
     beside = {name: columns[name] for name in (*CONTEXT, KEY) if name in columns} | {"headers": headers}
+    removed = [(functions.lit(True), each) for each in LargeFieldsDeserializer.removed_headers]
     return {
         VALUE: with_fields(made[VALUE], beside, config, plan, mode=FAILFAST),
-        "headers": without_marks(headers, plan),
+        "headers": without_removed(headers, removed),
     }
 
 

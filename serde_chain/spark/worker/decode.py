@@ -173,13 +173,14 @@ class _Decoder:
             yield self._output(result, columns)
 
     def _results(self, columns: Mapping[str, Any]) -> Iterator[_Result]:
-        whole = Batch(
-            columns["value"],
-            columns.get("headers"),
-            topic=columns.get("topic"),  # None if the column was not given, which stages check
-            keys=columns.get("key"),
-            positions={name: columns[name] for name in _POSITIONS if name in columns},
-        )
+        topic = columns.get("topic")  # None if the column was not given, which stages check
+        headers, keys = columns.get("headers"), columns.get("key")
+        positions = {name: columns[name] for name in _POSITIONS if name in columns}
+        if self._key is not None and VALUE not in columns:
+            for key in self._key.parts(Batch(keys, headers, topic=topic, field=KEY, positions=positions)):
+                yield _Result(key.first, {KEY: key.column}, {row: [error] for row, error in key.errors.items()})
+            return
+        whole = Batch(columns["value"], headers, topic=topic, keys=keys, positions=positions)
         for value in whole.pieces(None) if self._value is None else self._value.parts(whole):
             self._check_moments(value)
             if self._key is None:
@@ -202,7 +203,7 @@ class _Decoder:
             "headers": (key or value).headers_after,
             "timestamp": lambda: self._moments(value.timestamps_after()).slice(start, stop - start),
         }
-        fields = {name: ways[name]() for name in self._plan.gives or (VALUE,) if name in ways}
+        fields = {name: ways[name]() for name in self._plan.gives or (self._plan.alone,) if name in ways}
         return _Result(value.first + start, fields, errors)
 
     def _check_moments(self, value: Batch) -> None:
@@ -225,7 +226,7 @@ class _Decoder:
     def _output(self, result: _Result, columns: Mapping[str, Any]) -> Any:
         gives, given, count = self._plan.gives, dict(result.fields), len(result)
         if not gives:
-            return given[VALUE]
+            return given[self._plan.alone]
         came = {name: column.slice(result.start, count) for name, column in columns.items()}
         if "headers" in given:
             # An unreadable record keeps the headers that may help to read it.
