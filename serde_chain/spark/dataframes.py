@@ -144,15 +144,20 @@ def _apart(
         for name, field in plans.items()
     }
     removed = [(columns[name], each) for name, field in plans.items() for each in field.removes or ()]
-    # Separate steps: Spark would take a name within a lambda function for the new column, and a value that is used
-    # several times would be read as often.
+    # Separate steps. Spark would take a name within a lambda function for the new column. A value that is used several
+    # times would be read as often. And where the function for keys came after the one for values, it would collect all
+    # values of a batch, also for a query that takes few rows.
     steps = {f"{_DECODED}_headers": without_removed(columns["headers"], removed)}
-    if isinstance(by_column, FieldsPlan):
-        steps[f"{_DECODED}_{VALUE}"] = made[VALUE]
-        made[VALUE] = functions.col(f"{_DECODED}_{VALUE}")
     made["headers"] = functions.col(f"{_DECODED}_headers")
-    made |= _by_column(made, columns, config, by_column)
-    return frame.withColumns(steps).withColumns(made).drop(*steps)
+    if KEY in made:
+        steps[f"{_DECODED}_{KEY}"] = made[KEY]
+        made[KEY] = functions.col(f"{_DECODED}_{KEY}")
+    work = frame.withColumns(steps)
+    if isinstance(by_column, FieldsPlan):
+        work = work.withColumn(f"{_DECODED}_{VALUE}", made[VALUE])
+        made[VALUE] = functions.col(f"{_DECODED}_{VALUE}")
+        made |= _by_column(made, columns, config, by_column)
+    return work.withColumns(made).drop(*steps, f"{_DECODED}_{VALUE}")
 
 
 def _decoded(
