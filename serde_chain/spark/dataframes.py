@@ -52,9 +52,9 @@ def decode(
         mode: For undecodable records: ``FAILFAST`` ends the query with an error that names topic, partition and
             offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
             ``DROPMALFORMED`` drops the row. A fault other than the record's own (a store, registry or key provider
-            that is down or refuses) ends the query in all modes. With ``large-fields``, only ``FAILFAST`` fetches each
-            field in the queries that use it; the other modes check, and fetch, all fields of a record,
-            as does ``retries``.
+            that is down or refuses) ends the query in all modes. Only ``FAILFAST`` fetches payloads and fields
+            (``large-message``, ``large-fields``) for the queries that use them; the other modes check, and fetch, whole
+            records, as does ``retries``.
         engine: Reads the records. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, such as
             ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references, and those with schema
             ids unknown when the query was planned, then pass through Python. ``auto``: ``native`` if the chain
