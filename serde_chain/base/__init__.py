@@ -13,6 +13,7 @@ file each. Chains and clients look for nothing else.
 ``offload.py``     moves payloads to a store and leaves placeholders
 ``references.py``  follows placeholders, or reads their references
 ``fields.py``      knows the fields of its values, or moves single fields
+``headers.py``     declares its changes of a record's headers
 ``foreign.py``     optional methods of callables that are not stages
 =================  =========================================================================================
 """
@@ -28,6 +29,7 @@ from serde_chain.base.foreign import (
     SupportsClusterId,
     SupportsConfigure,
 )
+from serde_chain.base.headers import DeclaresHeaders, RemovedHeaders, removed_headers_of
 from serde_chain.base.offload import RecordLimits, SupportsOffload, SupportsUploads
 from serde_chain.base.plain import (
     PlainDeserializer,
@@ -47,6 +49,7 @@ __all__ = [
     "NO_FIELDS",
     "Buffer",
     "Data",
+    "DeclaresHeaders",
     "DescribesFields",
     "Deserializer",
     "FieldType",
@@ -54,6 +57,7 @@ __all__ = [
     "PlainDeserializer",
     "PlainSerializer",
     "RecordLimits",
+    "RemovedHeaders",
     "Serializer",
     "ShortBytes",
     "Stage",
@@ -76,5 +80,6 @@ __all__ = [
     "is_same_work",
     "is_stage",
     "is_stream",
+    "removed_headers_of",
     "untouched",
 ]

@@ -78,6 +78,7 @@ class PlainDeserializer(Deserializer[Out]):
     """A deserializer that needs only the data: a subclass defines ``plain``, or makes it in ``configure``."""
 
     plain: Callable[[Any], Out]
+    removed_headers = ()
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:
         """Deserialize one key or value; see :class:`Deserializer`."""

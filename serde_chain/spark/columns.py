@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyspark.sql import Column, functions
+from pyspark.sql import Column
 from pyspark.sql.types import DataType
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.jvm.decode import crossing, read_natively
 from serde_chain.spark.plan.arguments import as_topics, check_engine, check_mode
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.kafka import CONTEXT, ColumnOrName, as_column, called, typed_columns
@@ -20,7 +19,8 @@ from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.plan.reading import FieldPlan, ReadPlan
 from serde_chain.spark.plan.reading_engine import choose
 from serde_chain.spark.plan.types import arrow_of
-from serde_chain.spark.udfs import make_function, run_in_workers
+from serde_chain.spark.reading import read_field
+from serde_chain.spark.udfs import make_function
 
 __all__ = ["ColumnOrName", "deserialize", "deserialize_udf", "plan_values"]
 
@@ -77,15 +77,7 @@ def deserialize(
     choice = choose(loaded, field, engine=engine, mode=mode, topics=as_topics(topics))
     beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset, key=key)
     columns = {VALUE: as_column(value), **beside}
-    if not choice.native:
-        return called("deserialize", value, run_in_workers("deserialize", loaded, columns, value=field, mode=mode))
-    context = {name: column for name, column in beside.items() if name in CONTEXT}
-    own = read_natively(choice, columns[VALUE], field, mode=mode, context=context)
-    others = crossing(choice, columns[VALUE], beside.get("headers"))
-    if others is not None:
-        given = run_in_workers("deserialize", loaded, columns, value=field, mode=mode, where=others)
-        own = functions.when(others, given).otherwise(own)
-    return called("deserialize", value, own)
+    return called("deserialize", value, read_field("deserialize", loaded, columns, field, choice, mode=mode))
 
 
 def deserialize_udf(

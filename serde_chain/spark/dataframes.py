@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame, functions
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.field_columns import with_fields, without_marks
+from serde_chain.spark.field_columns import with_fields
 from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read_natively
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
@@ -19,11 +19,13 @@ from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.plan.reading import RETRIES, FieldPlan, changed_columns
+from serde_chain.spark.plan.reading import RETRIES, FieldPlan, changed_columns, reads_apart
 from serde_chain.spark.plan.reading_engine import Choice, choose
 from serde_chain.spark.plan.types import as_nullable
+from serde_chain.spark.reading import read_field, without_removed
 from serde_chain.spark.udfs import run_in_workers
 from serde_chain.spark.unreadable import ERROR, RAW, raw_records
+from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
 
 __all__ = ["decode"]
 
@@ -50,9 +52,9 @@ def decode(
         mode: For undecodable records: ``FAILFAST`` ends the query with an error that names topic, partition and
             offset; ``PERMISSIVE`` leaves null, and adds the string column ``serde_error`` (null for good records);
             ``DROPMALFORMED`` drops the row. A fault other than the record's own (a store, registry or key provider
-            that is down or refuses) ends the query in all modes. With ``large-fields``, only ``FAILFAST`` fetches each
-            field in the queries that use it; the other modes check, and fetch, all fields of a record,
-            as does ``retries``.
+            that is down or refuses) ends the query in all modes. Only ``FAILFAST`` fetches payloads and fields
+            (``large-message``, ``large-fields``) for the queries that use them; the other modes check, and fetch, whole
+            records, as does ``retries``.
         engine: Reads the records. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, such as
             ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references, and those with schema
             ids unknown when the query was planned, then pass through Python. ``auto``: ``native`` if the chain
@@ -110,9 +112,52 @@ def decode(
             if field is not None
         }
         counted = (RETRIES,) if retries else ()
-        return _decoded(frame, loaded, choices, {KEY: key, VALUE: value}, mode, counted=counted, by_column=by_column)
+        fields = {KEY: key, VALUE: value}
+        if reads_apart(fields.values(), mode, counts=retries):
+            return _apart(frame, loaded, choices, fields, by_column)
+        return _decoded(frame, loaded, choices, fields, mode, counted=counted, by_column=by_column)
 
     return transform
+
+
+def _apart(
+    frame: DataFrame,
+    config: dict[str, object],
+    choices: Mapping[str, Choice],
+    fields: Mapping[str, FieldPlan | None],
+    by_column: FieldsPlan | str | None,
+) -> DataFrame:
+    """Decode checked columns, each by itself: Spark drops those that a query does not use, with their payloads.
+
+    Args:
+        frame: As for :func:`_decoded`, like the other arguments.
+        config: Flat configuration.
+        choices: The engines.
+        fields: The plans.
+        by_column: The columns of the value to fetch by themselves.
+    """
+    check_worker_python(frame.sparkSession)
+    columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
+    plans = {name: field for name, field in fields.items() if field is not None}
+    made = {
+        name: read_field("decode", config, columns, field, choices[name], mode=FAILFAST)
+        for name, field in plans.items()
+    }
+    removed = [(columns[name], each) for name, field in plans.items() for each in field.removes or ()]
+    # Separate steps. Spark would take a name within a lambda function for the new column. A value that is used several
+    # times would be read as often. And where the function for keys came after the one for values, it would collect all
+    # values of a batch, also for a query that takes few rows.
+    steps = {f"{_DECODED}_headers": without_removed(columns["headers"], removed)}
+    made["headers"] = functions.col(f"{_DECODED}_headers")
+    if KEY in made:
+        steps[f"{_DECODED}_{KEY}"] = made[KEY]
+        made[KEY] = functions.col(f"{_DECODED}_{KEY}")
+    work = frame.withColumns(steps)
+    if isinstance(by_column, FieldsPlan):
+        work = work.withColumn(f"{_DECODED}_{VALUE}", made[VALUE])
+        made[VALUE] = functions.col(f"{_DECODED}_{VALUE}")
+        made |= _by_column(made, columns, config, by_column)
+    return work.withColumns(made).drop(*steps, f"{_DECODED}_{VALUE}")
 
 
 def _decoded(
@@ -203,9 +248,10 @@ def _by_column(
         return {}
     headers = made.get("headers", columns["headers"])
     beside = {name: columns[name] for name in (*CONTEXT, KEY) if name in columns} | {"headers": headers}
+    removed = [(functions.lit(True), each) for each in LargeFieldsDeserializer.removed_headers]
     return {
         VALUE: with_fields(made[VALUE], beside, config, plan, mode=FAILFAST),
-        "headers": without_marks(headers, plan),
+        "headers": without_removed(headers, removed),
     }
 
 

@@ -15,6 +15,7 @@ from serde_chain.spark.plan.arguments import ARROW, NATIVE, as_topics, check_eng
 from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.portable import load
+from serde_chain.spark.plan.reading import reads_apart
 from serde_chain.spark.plan.reading_engine import choose
 from serde_chain.spark.plan.writing import open_setup, with_defaults
 from serde_chain.spark.plan.writing_engine import choose_writing
@@ -61,12 +62,12 @@ def explain(
     if writes is not None:
         return _explain_writing(loaded, writes, engine, named)
     value, fetched = plan_value(loaded, mode)
+    plans = [field for field in (plan_field(loaded, is_key=True), value) if field is not None]
     choices = {
-        KEY if field.is_key else VALUE: choose(loaded, field, engine=engine, mode=mode, topics=named)
-        for field in (plan_field(loaded, is_key=True), value)
-        if field is not None
+        KEY if field.is_key else VALUE: choose(loaded, field, engine=engine, mode=mode, topics=named) for field in plans
     }
-    words = _in_words({name: (choice.engine, choice.reason) for name, choice in choices.items()}, "decode")
+    together = None if reads_apart(plans, mode, counts=False) else "decode"
+    words = _in_words({name: (choice.engine, choice.reason) for name, choice in choices.items()}, together)
     if fetched is not None:
         words = f"{words}\nfields: {_of_fields(fetched)}"
     fields = [name for name, choice in choices.items() if choice.engine == ARROW]
@@ -105,8 +106,9 @@ def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str
     )
 
 
-def _in_words(choices: Mapping[str, tuple[str, str]], function: str) -> str:
+def _in_words(choices: Mapping[str, tuple[str, str]], together: str | None) -> str:
+    """A line for each field, and one for the function that handles both together."""
     lines = [f"{name}: {engine} ({reason})" for name, (engine, reason) in choices.items()]
-    if len({engine for engine, _ in choices.values()}) > 1:
-        lines.append(f"Together, in {function}(): arrow, since one of them passes through Python anyway")
+    if together is not None and len({engine for engine, _ in choices.values()}) > 1:
+        lines.append(f"Together, in {together}(): arrow, since one of them passes through Python anyway")
     return "\n".join(lines)

@@ -21,7 +21,7 @@ from serde_chain.spark.udfs import make_udf
 from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = ["resolve_fields", "with_fields", "without_marks"]
+__all__ = ["resolve_fields", "with_fields"]
 
 _FETCH: Final = "serde_chain.spark.worker.field_columns:fetch_batches"
 _ENTRIES: Final = "array<struct<path: string>>"
@@ -108,13 +108,6 @@ def with_fields(
         fetched = fetch(*[functions.when(crossing, argument) for argument in arguments.values()])
         whole = whole.withField(_quoted(column), functions.when(crossing, fetched).otherwise(found))
     return whole
-
-
-def without_marks(headers: Column, plan: FieldsPlan) -> Column:
-    """Headers without those of references in fields; null if none are left."""
-    left = functions.filter(headers, lambda header: header["key"] != HEADER)
-    cut = functions.when(functions.size(left) > 0, left)
-    return functions.when(marked(headers, plan.markers), cut).otherwise(headers)
 
 
 def _names_any(headers: Column, fields: tuple[str, ...]) -> Column:

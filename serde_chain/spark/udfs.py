@@ -62,7 +62,7 @@ def run_in_workers(
         columns: The columns by their names in the source.
         value: As in :class:`~serde_chain.spark.plan.reading.ReadPlan`, like the other arguments.
         key: The plan for keys.
-        gives: The fields of the column's struct; empty for the value alone.
+        gives: The fields of the column's struct; empty for the value alone, or for the key if only keys are read.
         mode: The mode.
         where: The rows that cross into Python; None for all.
         leaves_empty: Return null if neither value nor key is present.
@@ -146,7 +146,7 @@ def result_type(plan: ReadPlan) -> DataType:
         if field is not None:
             kind = spark_of(field.arrow_type)
             types[name] = as_nullable(kind) if plan.mode == PERMISSIVE else kind
-    return StructType([StructField(name, types[name]) for name in plan.gives]) if plan.gives else types[VALUE]
+    return StructType([StructField(name, types[name]) for name in plan.gives]) if plan.gives else types[plan.alone]
 
 
 def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:

@@ -72,19 +72,22 @@ class _FlagFormat(_Bakdata):
 
 
 class _HeadersFormat(_Bakdata):
+    def marker(self, *, is_key: bool) -> str:
+        return f"__large.message.backed.{'key' if is_key else 'value'}"
+
     def headers(self, *, is_key: bool) -> Collection[str]:
-        return _marker(is_key=is_key), *super().headers(is_key=is_key)
+        return self.marker(is_key=is_key), *super().headers(is_key=is_key)
 
     def prepare(self, ctx: Context | None, *, content: str | None, sender: str | None, is_key: bool) -> None:
-        set_header(ctx, _marker(is_key=is_key), _INLINE)
+        set_header(ctx, self.marker(is_key=is_key), _INLINE)
 
     def write_reference(self, reference: Reference, ctx: Context | None, *, is_key: bool) -> bytes:
         _write_compression(reference, ctx)
-        set_header(ctx, _marker(is_key=is_key), _BACKED)
+        set_header(ctx, self.marker(is_key=is_key), _BACKED)
         return reference.url.encode()
 
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
-        marker = _marker(is_key=is_key)
+        marker = self.marker(is_key=is_key)
         mark = get_header(ctx, marker)
         if mark is None:
             return None
@@ -95,12 +98,8 @@ class _HeadersFormat(_Bakdata):
         raise ValueError(f"the header {marker} is {mark[:50]!r} instead of 00 or 01")
 
     def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
-        marker = _marker(is_key=is_key)
+        marker = self.marker(is_key=is_key)
         return marker if get_header(ctx, marker) == _BACKED else None
-
-
-def _marker(*, is_key: bool) -> str:
-    return f"__large.message.backed.{'key' if is_key else 'value'}"
 
 
 def _write_compression(reference: Reference, ctx: Context | None) -> None:

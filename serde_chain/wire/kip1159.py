@@ -30,11 +30,14 @@ class _Kip1159Format(ReferenceFormat):
     marks_inline = False
 
     def headers(self, *, is_key: bool) -> Collection[str]:
-        marker = KEY_MARKER if is_key else MARKER
+        marker = self.marker(is_key=is_key)
         return marker, f"{marker}-size", f"{marker}-digest"
 
+    def marker(self, *, is_key: bool) -> str:
+        return KEY_MARKER if is_key else MARKER
+
     def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
-        if ctx is not None and ctx.headers and get_header(ctx, KEY_MARKER if is_key else MARKER) is not None:
+        if ctx is not None and ctx.headers and get_header(ctx, self.marker(is_key=is_key)) is not None:
             # The caller's list was used for an earlier large message.
             remove_headers(ctx, self.headers(is_key=is_key))
         return data
@@ -49,7 +52,7 @@ class _Kip1159Format(ReferenceFormat):
         return reference.url.encode()
 
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
-        marker = KEY_MARKER if is_key else MARKER
+        marker = self.marker(is_key=is_key)
         mark = get_header(ctx, marker)
         if mark is None:
             return None
@@ -73,7 +76,7 @@ class _Kip1159Format(ReferenceFormat):
         return Reference(url, None if size is None else int(size), None if digest is None else digest.decode())
 
     def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
-        marker = KEY_MARKER if is_key else MARKER
+        marker = self.marker(is_key=is_key)
         return marker if (get_header(ctx, marker) or b"").lower() == b"true" else None
 
 

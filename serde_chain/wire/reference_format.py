@@ -67,6 +67,15 @@ class ReferenceFormat(Protocol):
     def headers(self, *, is_key: bool) -> Collection[str]:
         """Names of the format's headers, which are removed from the record for readers."""
 
+    def marker(self, *, is_key: bool) -> str | None:
+        """The header of every record for which :meth:`read` returns something.
+
+        Returns:
+            None for formats with ``in_band``, which have a mark in all data, and for those that declare no header:
+            Spark then reads a record's headers together with its value.
+        """
+        return None
+
     def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Buffer:
         """Mark a payload that stays in the record; most formats return it unchanged."""
         return data

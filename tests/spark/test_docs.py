@@ -26,7 +26,7 @@ def test_the_page(spark: SparkSession, broker: KafkaBroker, tmp_path: Path, caps
         if "config = {" in block and "written" not in names:
             names["written"] = write(names["config"], broker)  # type: ignore[arg-type]
             exec(compile(code, "docs/spark.md", "exec"), names)  # noqa: S102, as above
-    assert capsys.readouterr().out.count("|  5|") == 2
+    assert capsys.readouterr().out.count("|  5|") == 3
     assert [row["id"] for row in spark.read.parquet(str(tmp_path / "table")).collect()] == [5]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.descriptor_pb2 import UninterpretedOption
 from pyspark.errors import PythonException, SparkRuntimeException
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 from pyspark.sql.avro.functions import from_avro
@@ -301,3 +302,72 @@ def test_too_many_columns(config: Config) -> None:
     many = {key: value for key, value in config.items() if key != "large.fields.paths"}
     many["avro.schema"] = json.dumps(schema)
     assert "fields: fetched with the value (21 columns may hold references: name those that do" in explain(many)
+
+
+def test_lazy_fetch_is_ignored(spark: SparkSession, config: Config) -> None:
+    """Columns hold payloads: a configuration of lazy consumers gives the same values, also of JSON."""
+    lazy = config | {"large.fields.fetch": "lazy", "value.large.fields.fetch": "lazy"}
+    frame = spark.createDataFrame([stored(config, at) for at in range(4)], KAFKA).coalesce(1)
+    assert values(frame.transform(decode(lazy)).collect()) == [alert(at) for at in range(4)]
+    json_config = {key: value for key, value in lazy.items() if key != "avro.schema"}
+    json_config |= {"value.serializers": "large-fields, json", "value.deserializers": "json, large-fields"}
+    json_config["large.fields.paths"] = "title"
+    headers: list[Any] = []
+    with SerializerChain.from_config(json_config) as chain:
+        value = chain({"title": "t" * SIZE}, RecordContext("alerts", "value", headers))
+    raw = spark.createDataFrame([(value, headers, "alerts", 0, 0)], KAFKA)
+    typed = deserialize("value", "headers", json_config, topic="topic", schema="title string")
+    [row] = raw.select(typed.alias("value")).collect()
+    assert row["value"]["title"] == "t" * SIZE
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_encrypted_fields(
+    spark: SparkSession, broker: KafkaBroker, counted: tuple[S3Server, Requests], engine: str
+) -> None:
+    """Fields and records are encrypted, each bound to its topic; fields are fetched by the queries that use them."""
+    server, requests = counted
+    keys = {"encryption.key.id": "k", "encryption.keys": f"k = {bytes(range(32)).hex()}"}
+    config = with_engine(s3_config(broker, server), engine) | keys | {"large.fields.serializers": "zstd, encrypt"}
+    if engine == "arrow":
+        config |= {
+            "value.serializers": "large-fields, avro, zstd, encrypt, large-message",
+            "value.deserializers": "large-message, encrypt, zstd, avro, large-fields",
+        }
+    frame = spark.createDataFrame([stored(config, at) for at in range(4)], KAFKA).coalesce(1)
+    decoded = frame.transform(decode(config, engine=engine))
+    assert requests.of(decoded.select("headers", "value.id", "value.source.flux")) == 0
+    assert requests.of(decoded.select("value.title")) == 2
+    assert requests.of(decoded.select("value.title").limit(1)) == 0  # a small one
+    assert values(decoded.collect()) == [alert(at) for at in range(4)]
+    moved = frame.withColumn("topic", functions.lit("others")).transform(decode(config, engine=engine))
+    with pytest.raises(PythonException, match=r"topic=others, field=value"):
+        moved.select("value.title").collect()
+
+
+def test_protobuf(spark: SparkSession, broker: KafkaBroker, counted: tuple[S3Server, Requests]) -> None:
+    """The fields of messages, whose column is a struct."""
+    server, requests = counted
+    config = s3_config(broker, server) | {
+        "value.serializers": "large-fields, protobuf, large-message",
+        "value.deserializers": "large-message, protobuf, large-fields",
+        "protobuf.message.class": "google.protobuf.descriptor_pb2.UninterpretedOption",
+        "large.fields.paths": "string_value, aggregate_value",
+        "large.fields.fetch": "lazy",
+    }
+    del config["avro.schema"]
+    rows = []
+    for at in range(3):
+        headers: list[Any] = []
+        message = UninterpretedOption(
+            positive_int_value=at, string_value=b"s%d" % at * SIZE, aggregate_value=chr(97 + at) * SIZE
+        )
+        with SerializerChain.from_config(config) as chain:
+            rows.append((chain(message, RecordContext("alerts", "value", headers)), headers, "alerts", 0, at))
+    decoded = spark.createDataFrame(rows, KAFKA).coalesce(1).transform(decode(config))
+    assert requests.of(decoded.select("value.positive_int_value", "headers")) == 0
+    assert requests.of(decoded.select("value.string_value")) == 3
+    assert requests.of(decoded.where("value.positive_int_value = 1").select("value.aggregate_value")) == 1
+    [found] = decoded.where("value.positive_int_value = 2").select("value.*").collect()
+    assert bytes(found["string_value"]) == b"s2" * SIZE
+    assert found["aggregate_value"] == "c" * SIZE

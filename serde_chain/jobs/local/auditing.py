@@ -15,8 +15,8 @@ from serde_chain.config import Config
 from serde_chain.jobs.auditing import AuditReport, Problem, plan_audit
 from serde_chain.jobs.finding import ReferenceFinder
 from serde_chain.jobs.local.records import is_marked, read_records
-from serde_chain.jobs.local.scratch import Scratch
 from serde_chain.jobs.references import open_readers
+from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.topics import READ_COMMITTED, TopicBounds
 
 __all__ = ["Problems", "audit"]

@@ -14,7 +14,7 @@ from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.finding import ReferenceFinder
 from serde_chain.jobs.folders import Listed, list_folders, pages_of
 from serde_chain.jobs.local.records import is_marked, read_records
-from serde_chain.jobs.local.scratch import Scratch
+from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
 

@@ -19,7 +19,7 @@ from payload_stores.plugins import require
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.folders import Listed, list_folders
-from serde_chain.jobs.local.scratch import Scratch
+from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
 from serde_chain.spark.jobs.listing import Pages, list_on_executors

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.base import DescribesFields, FieldType
+from serde_chain.base import DescribesFields, FieldType, removed_headers_of
 from serde_chain.catalogue import DESERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import stage_items
@@ -106,6 +106,7 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         before = chain.stages[-2] if len(chain.stages) > 1 else None
         kind = before.field_type() if isinstance(before, DescribesFields) else None
         markers, count = last.marker_headers(), len(chain.stages) - 1
+        removes = removed_headers_of(chain.stages[:-1])
         own = config if last.configured is None else last.configured[0]
     whole = plan_field(config, is_key=False)
     if not has_arrow_udfs():
@@ -124,6 +125,7 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         needs_headers=whole.needs_headers,
         stages=count,
         restores=whole.restores,
+        removes=removes,
     )
     within = [column.path for column in columns]
     left_out = (path for path in others if not any(_names(path)[: len(above)] == above for above in within))

@@ -7,7 +7,7 @@ from typing import Any
 
 from payload_stores.plugins import require
 from serde_chain.arrow.loop import declared_type
-from serde_chain.base import Data, Stage, SupportsFetch
+from serde_chain.base import Data, Stage, SupportsFetch, removed_headers_of
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.spark.plan.reading import FieldPlan
@@ -78,6 +78,7 @@ def _plan(
         given=given,
         restores=any(isinstance(stage, SupportsFetch) and stage.restores_records for stage in stages),
         markers=only.marker_headers() if isinstance(only, SupportsFetch) else None,
+        removes=removed_headers_of(stages),
     )
 
 

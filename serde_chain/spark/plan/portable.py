@@ -11,6 +11,7 @@ from serde_chain import config as configuration
 from serde_chain.catalogue import bare_key
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
+from serde_chain.stages.large_fields.options import FETCH
 
 __all__ = ["load"]
 
@@ -19,7 +20,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
     """Load a configuration, with the content of files instead of their paths.
 
     Options of the used stages and stores declare which keys name files
-    (:attr:`payload_stores.options.Option.file`).
+    (:attr:`payload_stores.options.Option.file`). ``large.fields.fetch`` is left out: columns hold no handles.
 
     Raises:
         ConfigError: The configuration, or a file that it names, is unreadable.
@@ -29,7 +30,7 @@ def load(source: Config | str | Path) -> dict[str, object]:
 
 
 def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> dict[str, object]:
-    loaded = {name: _nested(value, files) for name, value in options.items()}
+    loaded = {name: _nested(value, files) for name, value in options.items() if bare_key(name) != FETCH.name}
     for name, value in options.items():
         option = next((option for option in files if option.name == bare_key(name)), None)
         path = None if option is None else option.read({option.name: value})

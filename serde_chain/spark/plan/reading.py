@@ -6,16 +6,17 @@ Only the plan contains the configuration with its secrets: a query's plan shows 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from payload_stores.plugins import require
+from serde_chain.base import RemovedHeaders
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import FAILFAST
 
-__all__ = ["RETRIES", "FieldPlan", "ReadPlan", "changed_columns", "pickled"]
+__all__ = ["RETRIES", "FieldPlan", "ReadPlan", "changed_columns", "pickled", "reads_apart"]
 
 
 # Workers import this module and report themselves what their interpreter lacks: it does not need pyspark.
@@ -36,6 +37,7 @@ class FieldPlan:
         restores: Whether references may stand for whole records, with headers, key and timestamp.
         markers: Headers of which every record that the stages change has at least one; None if they may change any
             record.
+        removes: The headers that the stages remove; None if they may change headers in other ways.
     """
 
     is_key: bool
@@ -45,6 +47,7 @@ class FieldPlan:
     given: bool = False
     restores: bool = False
     markers: frozenset[str] | None = None
+    removes: tuple[RemovedHeaders, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class ReadPlan:
         value: The plan for values; None leaves them unchanged.
         key: The plan for keys; None leaves them unchanged.
         gives: The fields of the returned struct, out of ``value``, ``key``, ``headers``, ``timestamp`` (µs, UTC),
-            ``error`` and ``serde_retries``; empty for the value alone.
+            ``error`` and ``serde_retries``; empty for the value alone, or for the key if only keys are read.
         mode: ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
         python: The driver's interpreter, for messages.
         leaves_empty: Return null instead of a struct if neither value nor key is present.
@@ -71,6 +74,25 @@ class ReadPlan:
     mode: str
     python: str = field(default_factory=lambda: sys.executable)
     leaves_empty: bool = False
+
+    @property
+    def alone(self) -> str:
+        """The field that is returned if none are named."""
+        return KEY if self.value is None and self.key is not None else VALUE
+
+
+def reads_apart(fields: Iterable[FieldPlan | None], mode: str, *, counts: bool) -> bool:
+    """Whether keys, values and headers are columns of their own, so that a query fetches payloads only for its columns.
+
+    Args:
+        fields: The plans for keys and values.
+        mode: The mode; all but ``FAILFAST`` report the errors of a whole record.
+        counts: Whether the requests for a record are counted with it.
+    """
+    plans = [field for field in fields if field is not None]
+    # Without payloads to fetch, one pass through Python for both is cheaper.
+    fetches = any(plan.needs_headers for plan in plans)
+    return mode == FAILFAST and not counts and fetches and all(plan.removes is not None for plan in plans)
 
 
 def changed_columns(

@@ -16,6 +16,7 @@ from serde_chain.arrow.batch import Batch
 from serde_chain.arrow.columns import replaced
 from serde_chain.base import Deserializer
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.window_reader import marker_headers
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
 from serde_chain.spark.plan.arguments import FAILFAST
@@ -23,6 +24,7 @@ from serde_chain.spark.plan.reading import RETRIES, FieldPlan, ReadPlan
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.retries import Retries
+from serde_chain.spark.worker.steps import Steps
 from serde_chain.spark.worker.values import converter
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
@@ -55,8 +57,9 @@ def decode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """
     give_back_at_once()
     with chains.use(pickled, _open) as decoder:
+        steps = decoder.steps()
         for batch in batches:
-            yield from decoder.decode(batch if isinstance(batch, tuple) else (batch,))
+            yield from decoder.decode(batch if isinstance(batch, tuple) else (batch,), steps)
 
 
 def _open(pickled: bytes) -> _Decoder:
@@ -106,6 +109,7 @@ class _Field:
             stages[-1] = _Typed(stages[-1], plan.arrow_type)
         labels = [label.partition(" (")[0] for label in self._chain.labels]
         self._run = DeserializerChain(stages, labels=labels)
+        self.markers = marker_headers(self._run)
 
     @property
     def retries(self) -> int:
@@ -160,11 +164,15 @@ class _Decoder:
             if field is not None:
                 field.close()
 
-    def decode(self, arrays: tuple[Any, ...]) -> Iterator[Any]:
+    def steps(self) -> Steps:
+        """The steps of a task."""
+        return Steps(frozenset() if self._value is None else self._value.markers)
+
+    def decode(self, arrays: tuple[Any, ...], steps: Steps) -> Iterator[Any]:
         """Decode one batch of input into one or several of output."""
         columns = dict(zip(self._plan.columns, arrays, strict=False))
         _check(columns)
-        for result in self._results(columns):
+        for result in self._results(columns, steps):
             for row in sorted(result.errors):
                 for error in result.errors[row]:
                     # A fault other than the record's own ends the query: no record may be lost to it.
@@ -172,15 +180,16 @@ class _Decoder:
                         raise error
             yield self._output(result, columns)
 
-    def _results(self, columns: Mapping[str, Any]) -> Iterator[_Result]:
-        whole = Batch(
-            columns["value"],
-            columns.get("headers"),
-            topic=columns.get("topic"),  # None if the column was not given, which stages check
-            keys=columns.get("key"),
-            positions={name: columns[name] for name in _POSITIONS if name in columns},
-        )
-        for value in whole.pieces(None) if self._value is None else self._value.parts(whole):
+    def _results(self, columns: Mapping[str, Any], steps: Steps) -> Iterator[_Result]:
+        topic = columns.get("topic")  # None if the column was not given, which stages check
+        headers, keys = columns.get("headers"), columns.get("key")
+        positions = {name: columns[name] for name in _POSITIONS if name in columns}
+        if self._key is not None and VALUE not in columns:
+            for key in self._key.parts(Batch(keys, headers, topic=topic, field=KEY, positions=positions)):
+                yield _Result(key.first, {KEY: key.column}, {row: [error] for row, error in key.errors.items()})
+            return
+        whole = Batch(columns["value"], headers, topic=topic, keys=keys, positions=positions)
+        for value in self._values(whole, steps):
             self._check_moments(value)
             if self._key is None:
                 yield self._result(value, None)
@@ -188,6 +197,14 @@ class _Decoder:
             # A stored record includes its key, so values come first.
             for key in self._key.parts(value.keys_batch()):
                 yield self._result(value, key)
+
+    def _values(self, whole: Batch, steps: Steps) -> Iterator[Batch]:
+        """The records in parts, with their values."""
+        if self._value is None:
+            yield whole
+        else:
+            for step in steps.cut(whole):
+                yield from self._value.parts(step)
 
     def _result(self, value: Batch, key: Batch | None) -> _Result:
         """Values, or as many of them as keys."""
@@ -202,7 +219,7 @@ class _Decoder:
             "headers": (key or value).headers_after,
             "timestamp": lambda: self._moments(value.timestamps_after()).slice(start, stop - start),
         }
-        fields = {name: ways[name]() for name in self._plan.gives or (VALUE,) if name in ways}
+        fields = {name: ways[name]() for name in self._plan.gives or (self._plan.alone,) if name in ways}
         return _Result(value.first + start, fields, errors)
 
     def _check_moments(self, value: Batch) -> None:
@@ -225,7 +242,7 @@ class _Decoder:
     def _output(self, result: _Result, columns: Mapping[str, Any]) -> Any:
         gives, given, count = self._plan.gives, dict(result.fields), len(result)
         if not gives:
-            return given[VALUE]
+            return given[self._plan.alone]
         came = {name: column.slice(result.start, count) for name, column in columns.items()}
         if "headers" in given:
             # An unreadable record keeps the headers that may help to read it.

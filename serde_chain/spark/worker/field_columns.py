@@ -9,10 +9,12 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch
 from serde_chain.chain import DeserializerChain
+from serde_chain.clients.window_reader import marker_headers
 from serde_chain.spark.plan.arguments import FAILFAST
 from serde_chain.spark.plan.field_columns import FetchPlan
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
+from serde_chain.spark.worker.steps import Steps
 
 __all__ = ["fetch_batches"]
 
@@ -38,8 +40,9 @@ def fetch_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
     """
     give_back_at_once()
     with chains.use(pickled, _open) as fetcher:
+        steps = fetcher.steps()
         for batch in batches:
-            yield from fetcher.fetch(batch)
+            yield from fetcher.fetch(batch, steps)
 
 
 def _open(pickled: bytes) -> _Fetcher:
@@ -61,7 +64,11 @@ class _Fetcher:
         """Release the chain."""
         chains.let_go(self._chain)
 
-    def fetch(self, arrays: tuple[Any, ...]) -> Iterator[Any]:
+    def steps(self) -> Steps:
+        """The steps of a task."""
+        return Steps(marker_headers(self._run))
+
+    def fetch(self, arrays: tuple[Any, ...], steps: Steps) -> Iterator[Any]:
         """Fetch the fields of one batch, in one or several parts."""
         columns = dict(zip(self._plan.columns, arrays, strict=True))
         name = self._plan.column.name
@@ -74,7 +81,7 @@ class _Fetcher:
             columns=[name],
         )
         batch.take(self._wrapped(columns["value"]))
-        for part in self._run.read_parts(batch, _PART_BYTES):
+        for part in (part for step in steps.cut(batch) for part in self._run.read_parts(step, _PART_BYTES)):
             for row in sorted(part.errors):
                 if self._plan.mode == FAILFAST or not part.errors[row].about_record:
                     raise part.errors[row]

@@ -322,6 +322,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     """
 
     options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, NATIVE, ARROW_READER, MAX_PARTS, *schema_registry.OPTIONS)
+    removed_headers = ()
     plain: Callable[[Any], Any] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:

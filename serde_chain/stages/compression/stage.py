@@ -71,6 +71,7 @@ class CompressionDeserializer(Deserializer[Buffer]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (MAX_OUTPUT, MIN_BYTES)
+    removed_headers = ()
     plain: Callable[[Buffer], Buffer]
     codec_name: ClassVar[str | None] = None
 

@@ -157,6 +157,7 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
     takes = Data.BYTES
     gives = Data.BYTES
     options = (TOPIC, *encryption_keys.OPTIONS)
+    removed_headers = ()
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the keys, or create their provider."""

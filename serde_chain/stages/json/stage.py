@@ -115,6 +115,7 @@ class JsonDeserializer(Deserializer[Any]):
 
     message_format: str | None = "json"
     options = (SCHEMA, VALIDATE, FRAMING, MAX_PARTS)
+    removed_headers = ()
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:

@@ -13,6 +13,7 @@ from serde_chain.base import (
     Data,
     DescribesFields,
     Deserializer,
+    RemovedHeaders,
     SupportsDownloads,
     SupportsReferences,
     untouched,
@@ -61,6 +62,7 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
     takes = Data.OBJECT
     gives = Data.OBJECT
     options = OF_READERS
+    removed_headers = (RemovedHeaders(HEADER, frozenset({HEADER})),)
     plain: Callable[[Any], Any] | None = None
     restores_records = False
     _kind = DeserializerChain

@@ -25,7 +25,7 @@ from payload_stores.errors import (
     drop_data,
 )
 from payload_stores.probes import is_refused, see_others
-from serde_chain.base import Buffer, Data, Deserializer, untouched
+from serde_chain.base import Buffer, Data, Deserializer, RemovedHeaders, untouched
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, is_about_record
 from serde_chain.handles import InlineHandle, PayloadHandle
@@ -138,6 +138,22 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         if self._in_band:
             return None
         return frozenset(name for each in self._formats for name in each.headers(is_key=self._is_key))
+
+    @property
+    def removed_headers(self) -> tuple[RemovedHeaders, ...] | None:
+        """The headers of the formats; None if stored records bring headers, or if some references are not followed.
+
+        See :class:`~serde_chain.base.DeclaresHeaders`.
+        """
+        if self.restores_records or not all(store.fetches for store in self._switched):
+            return None
+        removed = []
+        for each in self._formats:
+            marker = each.marker(is_key=self._is_key)
+            if marker is None and not each.in_band:
+                return None
+            removed.append(RemovedHeaders(marker, frozenset(each.headers(is_key=self._is_key))))
+        return tuple(removed)
 
     def batch_form(self) -> BatchForm:
         """The form for whole columns; it always fetches the payloads."""

@@ -155,6 +155,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     """
 
     options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
+    removed_headers = ()
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:

@@ -13,7 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.errors import PayloadNotFoundError, PayloadStoreUnavailableError
+from serde_chain import RecordContext, SerializerChain
 from serde_chain.errors import ConfigError, DecodeError, MissingDependencyError, SerializationError
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.portable import load
@@ -198,7 +199,7 @@ def test_headers_are_handed_over_without_those_of_stages() -> None:
             python="",
         )
     )
-    [array] = decoder.decode(arrays)
+    [array] = decoder.decode(arrays, decoder.steps())
     assert [row["headers"] for row in array.to_pylist()] == [dicts[0][1:], None, dicts[2]]
 
 
@@ -321,3 +322,37 @@ def test_a_record_of_another_format_is_resolved_since_later_stages_do_not_read_i
     with pytest.raises(SerializationError, match="has the format 'blob'"):
         run(plan(HOP), columns)
     assert run(pickled, columns) == [b"no JSON"]
+
+
+def test_payloads_are_fetched_in_growing_steps(tmp_path: Path) -> None:
+    """A worker that nobody asks for more has fetched what it has returned; steps go on in the next batch."""
+    config: dict[str, object] = {
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path),
+        "large.message.threshold.bytes": "0",
+        "value.serializers": "bytes, large-message",
+        "value.deserializers": "large-message, bytes",
+    }
+    records: list[tuple[Any, Any]] = []
+    with SerializerChain.from_config(config) as chain:
+        for at in range(20):
+            headers: list[Any] = []
+            value = chain(b"%d" % at, RecordContext("t", "value", headers))
+            records.append((value, [{"key": key, "value": mark} for key, mark in headers]))
+    batches = [
+        (
+            values(*(value for value, _ in part)),
+            pa.array([headers for _, headers in part], type=HEADERS),
+            *positions(10)[1:],
+        )
+        for part in (records[:10], records[10:])
+    ]
+    arrays = [array.to_pylist() for array in decode_batches(plan(config), iter(batches))]
+    assert [len(array) for array in arrays] == [1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 3, 3, 2]
+    assert [item for array in arrays for item in array] == [b"%d" % at for at in range(20)]
+    rest = decode_batches(plan(config), iter(batches))
+    assert [next(rest).to_pylist() for _ in range(4)] == [[b"0"], [b"1"], [b"2"], [b"3"]]
+    [fifth] = [path for path in tmp_path.rglob("*") if path.is_file() and path.read_bytes() == b"4"]
+    fifth.unlink()
+    with pytest.raises(PayloadNotFoundError, match="offset=4"):
+        next(rest)

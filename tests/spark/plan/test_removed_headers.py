@@ -1,0 +1,68 @@
+"""The headers that stages declare to remove, by which Spark reads headers without values."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_chain import DeserializerChain
+from serde_chain.base import Deserializer, RemovedHeaders, removed_headers_of
+from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.reading import reads_apart
+from serde_chain.stages.primitives import StringDeserializer
+
+KIP = RemovedHeaders("large-message", frozenset({"large-message", "large-message-size", "large-message-digest"}))
+COMPRESSION = frozenset({"__large.message.backed..compression", "__large.message.backed.compression"})
+BAKDATA = RemovedHeaders("__large.message.backed.value", COMPRESSION | {"__large.message.backed.value"})
+
+
+def plan(stages: Any, path: Path, **options: Any) -> Any:
+    store = {"large.message.payload.store.class": "local", "local.path": str(path)}
+    return plan_field({**store, **options, "value.deserializers": stages}, is_key=False)
+
+
+def test_stages_declare_what_they_remove(tmp_path: Path) -> None:
+    assert plan("zstd, json", tmp_path).removes == ()
+    assert plan("large-message, zstd, json", tmp_path).removes == (KIP, BAKDATA)
+    flag = plan("large-message, bytes", tmp_path, **{"large.message.accept": "bakdata-flag"})
+    assert flag.removes == (RemovedHeaders(None, COMPRESSION),)
+
+
+def test_keys_have_headers_of_their_own(tmp_path: Path) -> None:
+    store = {"large.message.payload.store.class": "local", "local.path": str(tmp_path)}
+    field = plan_field({**store, "key.deserializers": "large-message, string"}, is_key=True)
+    assert field is not None
+    assert [each.mark for each in field.removes or ()] == ["large-message-key", "__large.message.backed.key"]
+
+
+class Undeclared(StringDeserializer):
+    """May do anything with the headers."""
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return super().__call__(data, ctx)
+
+
+class Own(Deserializer[bytes]):
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return data
+
+
+@pytest.mark.parametrize("stage", [Undeclared, Own, lambda data, _ctx: data])
+def test_other_stages_may_change_any_header(stage: Any) -> None:
+    assert removed_headers_of([StringDeserializer()]) == ()
+    made = stage() if isinstance(stage, type) else stage
+    assert removed_headers_of([StringDeserializer(), made]) is None
+
+
+def test_what_is_read_together(tmp_path: Path) -> None:
+    """Self-describing chains, stored records, chains without payloads, and modes that report errors."""
+    large = plan("large-message, bytes", tmp_path)
+    assert reads_apart([large, None], "FAILFAST", counts=False)
+    assert not reads_apart([large], "PERMISSIVE", counts=False)
+    assert not reads_apart([large], "FAILFAST", counts=True)
+    assert not reads_apart([plan("bytes", tmp_path)], "FAILFAST", counts=False)
+    whole = plan("large-message, bytes", tmp_path, **{"large.message.accept": "kip1159, hop"})
+    assert whole.removes is None
+    assert not reads_apart([large, whole], "FAILFAST", counts=False)
+    with DeserializerChain.from_config({"value.deserializers": "auto", "serde.chain.allow": "bytes"}) as chain:
+        assert removed_headers_of(chain.stages) is None

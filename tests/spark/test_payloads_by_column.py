@@ -1,0 +1,158 @@
+"""Whole payloads in Spark: a query fetches those of the columns and rows it uses. An S3 server counts the requests."""
+
+import json
+from collections.abc import Iterator
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.errors import PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from serde_chain import RecordContext, SerializerChain
+from serde_chain.spark import decode
+from serde_chain.spark.plan.types import as_nullable
+from serde_chain.testing.services import S3Server
+from tests.spark.records import encoded, kafka, row
+from tests.spark.test_large_fields import Requests, counted
+
+__all__ = ["counted"]
+
+ENGINES = ["arrow", "native"]
+COUNT = 32
+# More than sockets hold of the rows of some steps.
+SIZE = 1_000_000
+SCHEMA = {
+    "type": "record",
+    "name": "Image",
+    "fields": [{"name": "id", "type": "long"}, {"name": "pixels", "type": "bytes"}],
+}
+
+
+def settings(server: S3Server, engine: str) -> dict[str, Any]:
+    """Spark's own from_avro reads bare Avro."""
+    writes, reads = ("avro, large-message", "large-message, avro")
+    if engine == "arrow":
+        writes, reads = ("avro, zstd, encrypt, large-message", "large-message, encrypt, zstd, avro")
+    return {
+        "large.message.payload.store.class": "s3",
+        **server.store_config(server.create_bucket()),
+        "large.message.threshold.bytes": 1000,
+        "value.serializers": writes,
+        "value.deserializers": reads,
+        "key.deserializer": "string",
+        "avro.schema": json.dumps(SCHEMA),
+        "encryption.key.id": "k",
+        "encryption.keys": "k = 000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f",
+    }
+
+
+def image(at: int, size: int = SIZE) -> dict[str, Any]:
+    """Each fourth one is small."""
+    return {"id": at, "pixels": Random(at).randbytes(16 if at % 4 == 3 else size)}
+
+
+def sent(config: dict[str, Any], at: int, size: int = SIZE) -> tuple[Any, ...]:
+    headers: list[Any] = [("trace", b"%d" % at)] if at % 2 else []
+    value = encoded(config, image(at, size), headers)
+    return row(value, headers, at, key=b"k%d" % at)
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def stored(
+    spark: SparkSession, counted: tuple[S3Server, Requests], engine: str
+) -> Iterator[tuple[dict[str, Any], DataFrame]]:
+    """A configuration, and records as received."""
+    config = settings(counted[0], engine)
+    frame = kafka(spark, [sent(config, at) for at in range(COUNT)]).persist()
+    assert frame.count() == COUNT
+    yield config, frame
+    frame.unpersist()
+
+
+LARGE = COUNT * 3 // 4
+HEADERS = {"large-message": b"true", "large-message-size": b"5"}
+
+
+def test_what_is_fetched_by_what(
+    stored: tuple[dict[str, Any], DataFrame], counted: tuple[S3Server, Requests], engine: str
+) -> None:
+    """The table in docs/spark.md."""
+    config, raw = stored
+    requests = counted[1]
+    decoded = raw.transform(decode(config, engine=engine))
+    for names in (["key"], ["headers"], ["key", "headers", "topic", "partition", "offset", "timestamp"]):
+        assert requests.of(decoded.select(*names)) == 0
+    before = requests.count
+    assert decoded.count() == decoded.where("topic = 'alerts'").select("offset").count() == COUNT
+    assert requests.count == before
+    assert requests.of(decoded.limit(1)) == 1
+    before = requests.count
+    decoded.selectExpr("key", "value.id", "length(value.pixels)").show(3)
+    # Four rows, a step, and what a socket holds.
+    assert 3 <= requests.count - before <= LARGE // 2
+    assert requests.of(decoded.select("value.id")) == LARGE
+    assert requests.of(decoded.orderBy("value.id").limit(3)) == LARGE
+    assert requests.of(decoded.orderBy("value.id")) == 2 * LARGE
+    kept = decoded.persist()
+    assert requests.of(kept.orderBy("value.id")) == LARGE
+    assert requests.of(kept.orderBy("value.id").select("value.id")) == 0
+    kept.unpersist()
+
+
+def test_values_keys_and_headers(stored: tuple[dict[str, Any], DataFrame], engine: str) -> None:
+    """The same as from one function for all columns, which retries=True still uses."""
+    config, raw = stored
+    apart = raw.transform(decode(config, engine=engine))
+    whole = raw.transform(decode(config, engine=engine, retries=True)).drop("serde_retries")
+    assert as_nullable(apart.schema) == as_nullable(whole.schema)
+    rows = sorted(apart.drop("value").collect(), key=lambda each: each["offset"])
+    assert rows == sorted(whole.drop("value").collect(), key=lambda each: each["offset"])
+    assert [each["key"] for each in rows] == [f"k{at}" for at in range(COUNT)]
+    # None where no header is left.
+    left = [each["headers"] and [tuple(header) for header in each["headers"]] for each in rows]
+    assert left == [[("trace", b"%d" % at)] if at % 2 else None for at in range(COUNT)]
+    values = apart.where("offset < 4").select("value").collect()
+    assert [each["value"].asDict() for each in values] == [image(at) for at in range(4)]
+
+
+def test_an_unreadable_value_ends_only_queries_that_use_it(
+    spark: SparkSession, counted: tuple[S3Server, Requests]
+) -> None:
+    config = settings(counted[0], "native")
+    gone = list(HEADERS.items())
+    frame = kafka(
+        spark, [sent(config, 3), row(b"s3://elsewhere/object", gone, 7, key=b"k7"), row(None, gone, 8, key=b"k8")]
+    )
+    decoded = frame.transform(decode(config))
+    rows = decoded.select("key", "headers").collect()
+    assert [each["key"] for each in rows] == ["k3", "k7", "k8"]
+    # A tombstone keeps its headers.
+    assert [each["headers"] and [header["key"] for header in each["headers"]] for each in rows] == [
+        ["trace"],
+        None,
+        [*HEADERS],
+    ]
+    with pytest.raises(PythonException, match=r"UntrustedReferenceError.*topic=alerts, field=value.*offset=7"):
+        decoded.select("value.id").collect()
+
+
+def test_keys_that_are_references(spark: SparkSession, counted: tuple[S3Server, Requests]) -> None:
+    """Each field is fetched by itself, and each removes its own headers."""
+    server, requests = counted
+    config = settings(server, "native") | {"key.deserializers": "large-message, string"}
+    del config["key.deserializer"]
+    headers: list[Any] = []
+    value = encoded(config, image(1), headers)
+    with SerializerChain.from_config({**config, "key.serializers": "string, large-message"}, is_key=True) as chain:
+        key = chain("k" * 2000, RecordContext("alerts", "key", headers))
+    decoded = kafka(spark, [row(value, headers, 0, key=key)]).transform(decode(config))
+    assert requests.of(decoded.select("headers")) == 0
+    assert requests.of(decoded.select("key")) == 1
+    [found] = decoded.collect()
+    assert (found["key"], found["value"]["id"], found["headers"]) == ("k" * 2000, 1, None)
