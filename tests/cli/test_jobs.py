@@ -150,7 +150,8 @@ def test_a_signal_leaves_nothing_behind(
     def is_there(pid: int) -> bool:
         if works:
             return any(temporary.glob("serde-chain-sweep-*/listed"))
-        return any("spark-submit" in command for command in children(pid))
+        # A script, which becomes Java.
+        return any("spark-submit" in command or "SparkSubmit" in command for command in children(pid))
 
     with subprocess.Popen(
         [*COMMAND, "sweep", str(file), topic, "--grace", "0s", "--engine", "spark"],
