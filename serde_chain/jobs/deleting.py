@@ -66,7 +66,7 @@ class Deleter:
         """Delete payloads.
 
         Yields:
-            The outcome for each request, in no particular order of payloads.
+            The outcome of up to a thousand requests at a time.
 
         Raises:
             PayloadStoreError: The store fails for now.
@@ -74,7 +74,12 @@ class Deleter:
         """
         parts = self._parts(payloads)
         while group := list(islice(parts, _AT_ONCE)):
-            yield from self._pool.map(self._delete, group)
+            done = list(self._pool.map(self._delete, group))
+            yield Deleted(
+                sum(each.payloads for each in done),
+                sum(each.bytes for each in done),
+                tuple(error for each in done for error in each.refused),
+            )
 
     def _parts(self, payloads: Sequence[Listed]) -> Iterator[list[Listed]]:
         """What one request deletes."""

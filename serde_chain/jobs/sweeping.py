@@ -399,12 +399,11 @@ class _Sweep:
                     deleted += done.payloads
                     size += done.bytes
                     refused += done.refused
-                    if done.payloads:
-                        self._progress("payloads deleted", deleted)
+                    if len(refused) > deleted:
+                        raise _failed(f"the sweep ended after {deleted} deletions", refused[0]) from refused[0]
+                    self._progress("payloads deleted", deleted)
             except PayloadStoreError as error:
                 raise _failed(f"the sweep ended after at least {deleted} deletions", error) from error
-            if len(refused) > deleted:
-                raise _failed(f"the sweep ended after {deleted} deletions", refused[0]) from refused[0]
         if refused:
             self._warn(f"{len(refused)} payloads could not be deleted; one of them: {refused[0]}")
         return deleted, size

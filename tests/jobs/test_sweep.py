@@ -553,6 +553,7 @@ def test_a_store_that_goes_away_while_it_is_deleted_from(
     used = stored(store, topic)
     orphans = {store.publish(topic, payload(number)) for number in range(1, 6)}
     config["large.message.payload.store.class"] = Breaking
+    Breaking.left = 2
     manifest = tmp_path / "manifest.jsonl"
     with pytest.raises(JobError, match="the sweep ended after at least 0 deletions: the disk is gone") as caught:
         sweep(config, topic, grace_ms=0, delete=True, manifest=manifest)

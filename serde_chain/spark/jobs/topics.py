@@ -145,7 +145,7 @@ class Topics:
             # Retention continues while a long topic is read. Other losses show in the ends.
             .option("failOnDataLoss", "false")
             # Otherwise a partition is one task, whatever its length.
-            .option("minPartitions", str(-(-sum(ends[place] - first[place] for place in ends) // _RECORDS_OF_TASK)))
+            .option("minPartitions", str(1 + sum(ends[place] - first[place] for place in ends) // _RECORDS_OF_TASK))
             .option("includeHeaders", "true")
             .load()
         )
