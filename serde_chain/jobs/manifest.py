@@ -41,7 +41,10 @@ class Manifest:
                 self._file.write(line + "\n")
                 self._file.flush()
             except OSError as error:
-                raise JobError(f"the list of deleted payloads cannot be written to {self.path}: {error}") from error
+                raise JobError(
+                    f"the list of deleted payloads cannot be written to {self.path}: {error.strerror or error}",
+                    hint="Name a file that this user can write, with --manifest (manifest= in Python)",
+                ) from error
 
     def __enter__(self) -> Self:
         return self

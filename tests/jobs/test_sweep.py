@@ -308,7 +308,7 @@ def test_a_manifest_that_cannot_be_written_ends_the_sweep(
 ) -> None:
     send(topic, payload(0))
     store.publish(topic, payload(1))
-    with pytest.raises(JobError, match="cannot be written to /dev/full"):
+    with pytest.raises(JobError, match=r"cannot be written to /dev/full: [^/]*\. .*--manifest"):
         sweep(config, topic, grace_ms=0, delete=True, manifest="/dev/full")
     assert len(stored(store, topic)) == 2
 

@@ -62,4 +62,8 @@ class LocalCheckpoint:
                 os.fsync(file.fileno())
             hidden.rename(self._path / name)
         except OSError as error:
-            raise JobError(f"the checkpoint {self._path} cannot be written: {error}") from error
+            raise JobError(
+                f"the checkpoint {self._path} cannot be written: {error.strerror or error}",
+                hint="Make it writable for this user, or, before the first run, name another one with --checkpoint "
+                "(checkpoint= in Python)",
+            ) from error
