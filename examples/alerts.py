@@ -165,10 +165,10 @@ def draw_cutouts(alerts: DataFrame) -> Figure:
     """Draw the images of the three brightest of the larger alerts."""
     small = alerts.where("size(prvDiaSources) > 170").select("diaSourceId", "diaSource.psfFlux")
     brightest = [row["diaSourceId"] for row in small.orderBy("psfFlux", ascending=False).limit(3).collect()]
-    rows = alerts.where(functions.col("diaSourceId").isin(brightest)).collect()
+    found = {row["diaSourceId"]: row for row in alerts.where(functions.col("diaSourceId").isin(brightest)).collect()}
     figure = Figure(figsize=(6.4, 6.9), dpi=100, layout="constrained")
     axes = figure.subplots(3, 3)
-    for row, line in zip(rows, axes, strict=True):
+    for row, line in zip((found[each] for each in brightest), axes, strict=True):
         for name, axis in zip(CUTOUTS, line, strict=True):
             pixels = fits.getdata(io.BytesIO(row[f"cutout{name}"]))
             axis.imshow(pixels, cmap="gray", vmin=-3, vmax=20, origin="lower")

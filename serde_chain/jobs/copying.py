@@ -129,7 +129,9 @@ class _Copy:
         stack.callback(setup.close)
         self._decoder = Decoder(setup.key, setup.value)
         self._fetching = prefetch_for(setup.key, setup.value)
-        self._producer = stack.enter_context(Producer({**_TRANSACTIONS, **plan.target, "transactional.id": name}))
+        # Its errors are raised, and librdkafka's own lines look like failures.
+        own = {"log_level": 0, **_TRANSACTIONS, **plan.target, "transactional.id": name}
+        self._producer = stack.enter_context(Producer(own))
         # First, because it ends a transaction left open by another copy, which settles the position.
         self._producer.init_transactions(TIMEOUT_S)
         self._group = stack.enter_context(PartitionReader(plan.target, name, failure=JobError))
