@@ -14,8 +14,9 @@ class RemovedHeaders(NamedTuple):
     """Headers that a stage removes from the records with a mark.
 
     Attributes:
-        mark: The header that these records have; None for every record with data.
+        mark: The header that these records have, its last value not null; None for every record with data.
         names: The removed headers.
+        unless: Headers of which such records have none: other marks that count first.
 
     Example:
         >>> RemovedHeaders("large-message", frozenset({"large-message", "large-message-size"})).mark
@@ -24,6 +25,7 @@ class RemovedHeaders(NamedTuple):
 
     mark: str | None
     names: frozenset[str]
+    unless: frozenset[str] = frozenset()
 
 
 @runtime_checkable

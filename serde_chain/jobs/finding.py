@@ -22,7 +22,7 @@ from serde_chain.codec import Record
 from serde_chain.errors import ContextualError, DecodeError
 from serde_chain.jobs.folders import names_of
 from serde_chain.jobs.references import END, WHOLE, ReferencePlan
-from serde_chain.record import VALUE, RecordContext
+from serde_chain.record import VALUE, RecordContext, remove_headers
 from serde_chain.stages.large_fields.read import LargeFieldsDeserializer, moved_fields
 from serde_chain.transfer import Transfer
 from serde_chain.wire.large_fields import HEADER, FieldEntry
@@ -87,18 +87,24 @@ class ReferenceFinder:
                 continue
             key = record.key if field == VALUE else None
             ctx = RecordContext(record.topic, field, headers, key, record.partition, None, record.offset)
-            entry = Found(reader, data, ctx)
+            moved: Sequence[FieldEntry] = ()
+            if field == VALUE:
+                entry = Found(reader, data, ctx)
+                with entry.noting():
+                    moved = moved_fields(ctx) or ()
+                if entry.kind is not None:
+                    yield entry
+                    # Readers without large-fields pass over the header, and follow the reference of the whole value.
+                    remove_headers(ctx, (HEADER,))
+            entry = Found(reader, data, ctx, moved)
             references: tuple[Reference, ...] = ()
             with entry.noting():
-                entry.moved = (moved_fields(ctx) if field == VALUE else None) or ()
                 references = reader.references_in(data, ctx)
-                _check_complete(entry.moved, references)
-                if not references:
-                    continue
+                _check_complete(moved, references)
             if entry.kind is not None:
                 yield entry
             for reference in references:
-                entry = Found(reader, data, ctx, entry.moved)
+                entry = Found(reader, data, ctx, moved)
                 entry.reference, entry.names = reference, names_of(reference.url, self._topics)
                 yield entry
 

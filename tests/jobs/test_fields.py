@@ -47,6 +47,13 @@ def config(config: Config) -> Config:
     }
 
 
+def with_two_names_exchanged() -> Any:
+    """A schema that reads the same bytes, but not the same fields."""
+    names = {"cutout": "note", "note": "cutout"}
+    fields: Any = SCHEMA["fields"]
+    return {**SCHEMA, "fields": [{**field, "name": names.get(field["name"], field["name"])} for field in fields]}
+
+
 def alert(number: int, *, cutout: bytes | None = None, stamps: tuple[bytes, ...] = (), note: str = "") -> Any:
     return {"id": number, "cutout": cutout, "note": note, "stamps": list(stamps)}
 
@@ -106,6 +113,7 @@ def test_records_with_the_header_that_cannot_be_decoded_end_a_sweep(
         ({"value.deserializers": "large-message"}, "no stage of the configuration reads"),
         ({"value.deserializers": "large-message, zstd, avro"}, "no stage of the configuration reads"),
         ({"avro.schema": json.dumps(other)}, "unreadable"),
+        ({"avro.schema": json.dumps(with_two_names_exchanged())}, "cutout, which has no reference"),
     ):
         with pytest.raises(JobError, match=reason):
             sweep({**config, **wrong}, topic, grace_ms=0, delete=True)
@@ -124,6 +132,27 @@ def test_a_malformed_header_protects_nothing_and_ends_no_sweep(
     assert report.deleted == 1
     assert "1 unreadable" in report.warnings[-1]
     assert stored(store, topic) == used
+
+
+@pytest.mark.parametrize("chain", ["large-message", "large-message, zstd, avro, large-fields"])
+def test_a_whole_value_beside_a_malformed_header_is_in_use(
+    sweep: Sweep, audit: Audit, *, config: Config, topic: str, store: PayloadStore, chain: str
+) -> None:
+    """Readers without ``large-fields`` pass over the header."""
+    config["value.deserializers"] = chain
+    whole = {**config, "value.serializers": "bytes, large-message"}
+    with Producer(whole) as producer:
+        for number in range(3):
+            producer.produce(topic, payload(number) * 2, headers=[(HEADER, b"{")] if number == 2 else None)
+    used = stored(store, topic)
+    assert len(used) == 3
+    store.publish(topic, payload(10))
+    report = sweep(config, topic, grace_ms=0, delete=True)
+    assert (report.live, report.deleted) == (3, 1)
+    assert "1 unreadable" in report.warnings[-1]
+    assert stored(store, topic) == used
+    checked, [problem] = audit(config, topic)
+    assert (checked, problem.offset, problem.kind) == (3, 2, "DecodeError")
 
 
 def test_a_record_without_the_rest_of_its_value_protects_nothing(

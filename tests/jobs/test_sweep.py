@@ -691,3 +691,12 @@ def test_a_local_sweep_that_is_killed_between_pages(
         assert len(stored(store, topic) - used) == left
         assert noted(manifest) == orphans - stored(store, topic)
         assert not list(temporary.iterdir())
+
+
+def test_a_client_with_small_answers(sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore) -> None:
+    """librdkafka refuses answers larger than ``receive.message.max.bytes``."""
+    send(topic, payload(0))
+    store.publish(topic, payload(1))
+    small = {"message.max.bytes": 1_000_000, "fetch.max.bytes": 1_000_000, "receive.message.max.bytes": 1_000_512}
+    report = sweep({**config, **small}, topic, grace_ms=0, delete=True)
+    assert (report.live, report.deleted) == (1, 1)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from serde_chain import RecordContext, SerializerChain
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain.errors import ContextualError
 from serde_chain.spark import decode
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.testing.services import S3Server
@@ -156,3 +158,71 @@ def test_keys_that_are_references(spark: SparkSession, counted: tuple[S3Server, 
     assert requests.of(decoded.select("key")) == 1
     [found] = decoded.collect()
     assert (found["key"], found["value"]["id"], found["headers"]) == ("k" * 2000, 1, None)
+
+
+MARKS = ["large-message", "__large.message.backed.value", "large-message-key", "__large.message.backed.key"]
+OTHERS = ["large-message-size", "large-message-digest", "__large.message.backed.compression", "large-fields", "trace"]
+
+
+def readable(config: dict[str, Any], random: Random) -> Iterator[tuple[Any, ...]]:
+    """Records with any headers: foreign marks, several of a name, null ones; tombstones too."""
+    writes = {**config, "value.serializers": "bytes, large-message"}
+    with (
+        DeserializerChain.from_config(config) as values,
+        DeserializerChain.from_config({"key.deserializers": "bytes", **config}, is_key=True) as keys,
+    ):
+        for at in range(400):
+            value, key = random.choice([b"", None, b"\0inline"]), random.choice([None, b"", b"k"])
+            headers: list[Any] = []
+            if at % 3 == 0:
+                writes["large.message.format"] = random.choice(["kip1159", "bakdata-headers"])
+                value = encoded(writes, b"x" * 200, headers)
+            for _ in range(random.randrange(4)):
+                mark = random.choice(MARKS), random.choice([b"true", b"false", b"TRUE", b"\0", b"\1", b"", None])
+                other = random.choice(OTHERS), random.choice([b"\0", b"3", b"", None])
+                headers.insert(random.randrange(len(headers) + 1), random.choice([mark, other]))
+            left = list(headers)
+            try:
+                keys(key, RecordContext("alerts", "key", left))
+                values(value, RecordContext("alerts", "value", left, key))
+            except ContextualError:
+                continue
+            yield row(value, headers, at, key)
+
+
+@pytest.mark.parametrize(
+    ("accept", "keys"),
+    [("", "bytes"), ("kip1159, bakdata-headers", "large-message, bytes"), ("kip1159, bakdata-flag", "")],
+)
+def test_headers_are_those_of_whole_records(spark: SparkSession, tmp_path: Path, accept: str, keys: str) -> None:
+    config = {
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path),
+        "large.message.threshold.bytes": 100,
+        "value.deserializers": "large-message, bytes",
+        **({"key.deserializers": keys} if keys else {}),
+        **({"large.message.accept": accept} if accept else {}),
+    }
+    rows = list(readable(config, Random(7)))
+    assert len(rows) > 150
+    raw = kafka(spark, rows)
+    whole = raw.transform(decode(config, retries=True)).select("offset", "key", "value", "headers").collect()
+    assert raw.transform(decode(config)).select("offset", "key", "value", "headers").collect() == whole
+    alone = raw.transform(decode(config)).select("offset", "headers").collect()
+    assert alone == [(each.offset, each.headers) for each in whole]
+
+
+def test_a_mark_of_fields_without_effect_stays(spark: SparkSession, tmp_path: Path) -> None:
+    """A null header."""
+    config = {
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path),
+        "value.deserializers": "avro, large-fields",
+        "large.fields.paths": "pixels",
+        "avro.schema": json.dumps(SCHEMA),
+    }
+    raw = kafka(spark, [row(b"\2\2x", [("large-fields", None), ("trace", None)], 1)])
+    whole = raw.transform(decode(config, retries=True)).select("headers").collect()
+    assert [header.key for header in whole[0].headers] == ["large-fields", "trace"]
+    assert raw.transform(decode(config)).select("headers").collect() == whole
+    assert raw.transform(decode(config)).select("headers", "value").collect()[0].headers == whole[0].headers

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from payload_stores.message_headers import headers_of
+from payload_stores.options import Option, integer
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
 from serde_chain.codec import Record
 from serde_chain.errors import JobError
@@ -20,8 +21,9 @@ _WAIT_S: Final = 0.2
 _SETTINGS: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "earliest",
     "queued.max.messages.kbytes": 16_384,
-    "fetch.max.bytes": 16 << 20,
 }
+# A client with a small receive.message.max.bytes has a smaller one.
+_FETCH: Final = Option("fetch.max.bytes", integer(0), 16 << 20)
 
 
 def read_records(config: Mapping[str, object], first: Ends, ends: Ends, isolation: str) -> Iterator[Record]:
@@ -39,7 +41,8 @@ def read_records(config: Mapping[str, object], first: Ends, ends: Ends, isolatio
         ConfigError: librdkafka refuses the configuration.
         JobError: A partition is unreadable, or no record came in time.
     """
-    settings = {**_SETTINGS, "isolation.level": isolation}
+    most = min(_FETCH.read(config), _FETCH.default)
+    settings = {**_SETTINGS, _FETCH.name: most, "isolation.level": isolation}
     with PartitionReader(config, GROUP, failure=JobError, **settings) as reader:
         for topic in dict.fromkeys(topic for topic, _ in ends):
             of_topic = {partition: offset for (name, partition), offset in ends.items() if name == topic}

@@ -163,7 +163,10 @@ class LargeFieldsBatch(BatchForm):
             ctx = batch.context(row)
             fields: list[Any] = []
             try:
-                for entry in self._stage.entries(ctx) or ():
+                entries = self._stage.entries(ctx)
+                if entries is None:
+                    continue  # a header without a value
+                for entry in entries:
                     path = self._stage.own_path(entry.path)
                     if path is None or not (batch.columns is None or batch.columns.has(path)):
                         continue  # left out

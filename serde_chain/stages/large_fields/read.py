@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, NamedTuple, NoReturn, Self
 
 from payload_stores.base import PayloadStore
 from payload_stores.errors import ContextualError, PayloadTooLargeError
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
 __all__ = ["FieldReference", "LargeFieldsDeserializer", "moved_fields"]
+
+_ABSOLUTE: Final = re.compile(r"[a-z][a-z0-9+.-]*:")  # RFC 3986, in the canonical lower case
 
 
 class FieldReference(NamedTuple):
@@ -292,13 +295,14 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
         references = []
         for entry in self.entries(ctx) or ():
             content = look_up(data, self.own_path(entry.path) or entry.path)
-            if isinstance(content, (str, bytes)) and len(content) <= MAX_REFERENCE_BYTES:
-                url = content if isinstance(content, str) else content.decode(errors="replace")
-                references.append(Reference(url, entry.size, entry.digest))
-            else:
+            url = content if isinstance(content, (str, bytes)) and len(content) <= MAX_REFERENCE_BYTES else ""
+            url = url if isinstance(url, str) else url.decode(errors="replace")
+            # A wrong schema may read another text from this place, and no error would tell.
+            if not _ABSOLUTE.match(url):
                 raise DecodeError(
                     f"the header {HEADER} names the field {join(entry.path)[:200]}, which has no reference"
                 )
+            references.append(Reference(url, entry.size, entry.digest))
         return tuple(references)
 
 

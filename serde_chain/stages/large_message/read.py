@@ -147,12 +147,16 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         """
         if self.restores_records or not all(store.fetches for store in self._switched):
             return None
-        removed = []
+        removed: list[RemovedHeaders] = []
+        marks: frozenset[str] = frozenset()
         for each in self._formats:
             marker = each.marker(is_key=self._is_key)
             if marker is None and not each.in_band:
                 return None
-            removed.append(RemovedHeaders(marker, frozenset(each.headers(is_key=self._is_key))))
+            removed.append(RemovedHeaders(marker, frozenset(each.headers(is_key=self._is_key)), marks))
+            if marker is None:
+                break  # it reads all other records
+            marks |= {marker}
         return tuple(removed)
 
     def batch_form(self) -> BatchForm:

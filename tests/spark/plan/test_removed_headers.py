@@ -23,9 +23,14 @@ def plan(stages: Any, path: Path, **options: Any) -> Any:
 
 def test_stages_declare_what_they_remove(tmp_path: Path) -> None:
     assert plan("zstd, json", tmp_path).removes == ()
-    assert plan("large-message, zstd, json", tmp_path).removes == (KIP, BAKDATA)
+    second = BAKDATA._replace(unless=frozenset({"large-message"}))
+    assert plan("large-message, zstd, json", tmp_path).removes == (KIP, second)
     flag = plan("large-message, bytes", tmp_path, **{"large.message.accept": "bakdata-flag"})
     assert flag.removes == (RemovedHeaders(None, COMPRESSION),)
+    last = RemovedHeaders(None, COMPRESSION, frozenset({"large-message"}))
+    assert plan("large-message, bytes", tmp_path, **{"large.message.accept": "kip1159, bakdata-flag"}).removes == (
+        *(KIP, last),
+    )
 
 
 def test_keys_have_headers_of_their_own(tmp_path: Path) -> None:
