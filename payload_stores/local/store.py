@@ -414,7 +414,10 @@ def _meaning(error: OSError) -> tuple[type[PayloadStoreError], str | None]:
 @lru_cache(maxsize=64)
 def _tell_missing(path: Path) -> None:
     """Warn once per process: a client opens the store for each chain and route."""
-    _log.warning("%s = %s does not exist: the first large message creates it", LocalStore.PATH.name, path)
+    _log.warning(
+        "%s = %s does not exist: the first large message creates it, and there is nothing to read before",
+        *(LocalStore.PATH.name, path),
+    )
 
 
 def _is_utf8(name: str) -> bool:

@@ -178,7 +178,11 @@ def audit(
             references, count = report.references, report.problems.count()
             rows = report.problems.orderBy("topic", "partition", "offset", "reference").limit(_SHOWN).collect()
             shown = [row.asDict() for row in rows]
-    lines = ["{topic}, partition {partition}, offset {offset}: {kind}: {message}".format(**row) for row in shown]
+    lines = [
+        "{topic}, partition {partition}, offset {offset}: {kind}: {message}".format(**row)
+        + (f" [{row['reference']}]" if row["reference"] else "")
+        for row in shown
+    ]
     lines += [f"{count - len(shown):,} more"] if count > len(shown) else []
     lines.append(f"{references:,} references, {count:,} problem{'' if count == 1 else 's'}")
     say({"references": references, "problems": count, "first": shown}, "\n".join(lines), as_json=as_json)

@@ -101,7 +101,7 @@ def test_audit(config: dict[str, Any], file: Path, topic: str, engine: str) -> N
     assert (problem["reference"], problem["kind"]) == (gone, "PayloadNotFoundError")
     shown = run("audit", file, topic, "--engine", engine, code=1).stdout
     assert shown == (
-        f"{topic}, partition 0, offset {problem['offset']}: PayloadNotFoundError: {problem['message']}\n"
+        f"{topic}, partition 0, offset {problem['offset']}: PayloadNotFoundError: {problem['message']} [{gone}]\n"
         "2 references, 1 problem\n"
     )
 
