@@ -50,14 +50,14 @@ def run(*, quick: bool) -> Iterator[Table]:
                 if gone != count:
                     raise AssertionError(f"{gone} of {count} were deleted")
                 store.close()
-    for table, title, seconds in (
-        ("sweep-deletes", "Deletions of a sweep from S3", wall),
-        ("sweep-deletes-cpu", "Deletions of a sweep from S3 by CPU time of the sweep", cpu),
-    ):
-        rows = [Row(f"{name}, {ids} ids", per_second(count, seconds[name, ids])) for name, ids in _WAYS]
-        yield Table(
-            table, title, "payloads/s", rows, note=f"{IN_FLIGHT} requests at a time; the server is on the same cores."
-        )
+    note = f"{IN_FLIGHT} requests at a time; the server is on the same cores."
+    yield Table("sweep-deletes", "Deletions of a sweep from S3", "payloads/s", _rows(count, wall), note=note)
+    title = "Deletions of a sweep from S3 by CPU time of the sweep"
+    yield Table("sweep-deletes-cpu", title, "payloads/s", _rows(count, cpu), note=note)
+
+
+def _rows(count: int, seconds: dict[tuple[str, str], list[float]]) -> list[Row]:
+    return [Row(f"{name}, {ids} ids", per_second(count, seconds[name, ids])) for name, ids in _WAYS]
 
 
 def _publish(config: dict[str, Any], topic: str, ids: Literal["random", "content"], count: int) -> None:

@@ -172,7 +172,8 @@ def test_retries_of_stores(spark: SparkSession, config: Config, engine: str) -> 
     decoded = records.coalesce(1).transform(decode(config, engine=engine, retries=True)).transform(observe(read))
     back = decoded.collect()
     assert [row["value"] for row in back] == values
-    assert [row["serde_retries"] for row in back] == expected
+    # Payloads are fetched in growing steps, of which the first two have one payload each.
+    assert [row["serde_retries"] for row in back] == ([0, 0, 1, 1] if engine == "native" else [1, 0, 0, 1])
     assert read.get["retries"] == 2
 
 
