@@ -11,7 +11,7 @@ import json
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from serde_chain.clients.confluent.partitions import PartitionReader
@@ -115,26 +115,33 @@ def run_migration(
     plan = replace(plan, name=state.name)
     tell = progress or _no_progress
     tell("records to migrate", sum(max(end - state.done[at].position, 0) for at, (_, end) in ends.items()))
-    before = state.done
+    before = _total(state.done)
     while left := {at: end for at, (_, end) in ends.items() if state.done[at].position < end}:
         copied = list(copy(plan, left))
         done = {each.partition: each.done for each in copied if each.done is not None}
         state = replace(state, done={**state.done, **done})
         states.write(state)
-        tell("records migrated", _sum(state.done, "records") - _sum(before, "records"))
+        tell("records migrated", _total(state.done).records - before.records)
         for each in copied:
             if each.error is not None:
                 raise _failure(plan, each.partition, each.error)
     states.write(replace(state, under_way=False))
-    return MigrateReport(*(_sum(state.done, each.name) - _sum(before, each.name) for each in fields(MigrateReport)))
+    after = _total(state.done)
+    return MigrateReport(
+        after.records - before.records, after.payloads - before.payloads, after.skipped - before.skipped
+    )
 
 
 def _no_progress(_what: str, _count: int) -> None:
     return
 
 
-def _sum(done: Mapping[int, Done], name: str) -> int:
-    return sum(getattr(each, name) for each in done.values())
+def _total(done: Mapping[int, Done]) -> MigrateReport:
+    """What all runs of a migration have done."""
+    parts = done.values()
+    return MigrateReport(
+        sum(each.records for each in parts), sum(each.payloads for each in parts), sum(each.skipped for each in parts)
+    )
 
 
 def _ends(plan: MigratePlan) -> tuple[dict[int, tuple[int, int]], MigratePlan]:

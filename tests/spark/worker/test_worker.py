@@ -325,7 +325,7 @@ def test_a_record_of_another_format_is_resolved_since_later_stages_do_not_read_i
 
 
 def test_payloads_are_fetched_in_growing_steps(tmp_path: Path) -> None:
-    """A worker that nobody asks for more has fetched what it has returned; steps go on in the next batch."""
+    """A worker fetches a step only once the one before is taken, across batches too."""
     config: dict[str, object] = {
         "large.message.payload.store.class": "local",
         "local.path": str(tmp_path),
