@@ -438,14 +438,17 @@ class Consumer:
         self._consumer.set_sasl_credentials(username, password)
 
     def close(self) -> None:
-        """Commit if so configured, leave the group, and close the chains and their stores."""
+        """Commit if so configured, leave the group, and close the chains and their stores.
+
+        An interrupted call can be repeated: it goes on where it stopped.
+        """
         try:
             self._loop.store_given()
             self._loop.count_given()
+            self._drop()  # now: a repeated call must not store offsets in a closed client
             self._rewind.close()
             self._consumer.close()
         finally:
-            self._drop()
             if self._dead_letters is not None:
                 self._dead_letters.close()
             self._setup.close()

@@ -134,7 +134,7 @@ class Producer:
             setup.close()
             raise
         self._setup = setup
-        self._is_closed = False
+        self._is_closed = self._is_drained = False
         self._key, self._value = setup.key, setup.value
         self._encoder = Encoder(setup.key, setup.value, blocks=self._blocks)
         self._topics = topics  # if a stage negotiates
@@ -461,14 +461,17 @@ class Producer:
         if self._is_closed:
             return True
         try:
-            with Fatal() as fatal:
-                self.flush()
-            if fatal.error is not None:
-                self._give_up()
+            fatal = Fatal()
+            if not self._is_drained:
+                with fatal:
+                    self.flush()
+                if fatal.error is not None:
+                    self._give_up()
         except BaseException:
             self._give_up()
             raise
         finally:
+            self._is_drained = True  # an interrupted call may have closed the client, which cannot be flushed then
             try:
                 self._finish_cleaning()
                 self._is_closed = self._producer.close()
