@@ -299,6 +299,12 @@ FORMATS: Final = Catalogue(
         "hop": "serde_chain.wire.hop:FORMAT",
         "bakdata-flag": "serde_chain.wire.bakdata:FLAG",
         "bakdata-headers": "serde_chain.wire.bakdata:HEADERS",
+        # Read only.
+        "aws-extended": "serde_chain.wire.aws_extended:FORMAT",
+        "cloudevents": "serde_chain.wire.cloudevents:FORMAT",
+        "eventbridge": "serde_chain.wire.eventbridge:FORMAT",
+        "kafscale": "serde_chain.wire.kafscale:FORMAT",
+        "ticdc": "serde_chain.wire.ticdc:FORMAT",
     },
 )
 

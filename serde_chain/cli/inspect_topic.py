@@ -280,7 +280,7 @@ def _field(data: bytes | None, message: Any, field: str, formats: Iterable[str])
 def _stored(data: bytes | None, message: Any, field: str, formats: Iterable[str]) -> dict[str, Any]:
     if data is None:
         return {"is": "null" if field == KEY else "a tombstone"}
-    ctx = RecordContext(str(message.topic()), field, _pairs(message.headers()))
+    ctx = RecordContext(str(message.topic()), field, _pairs(message.headers()), key=message.key())
     listed = get_header(ctx, header_name(is_key=field == KEY))
     more: dict[str, Any] = {} if listed is None else {"stages": _text(listed)}
     if field == VALUE and (header := get_header(ctx, large_fields.HEADER)) is not None:

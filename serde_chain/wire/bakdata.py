@@ -52,7 +52,7 @@ class _Bakdata(ReferenceFormat):
 
 
 class _FlagFormat(_Bakdata):
-    in_band = True
+    in_band = claims_all = True
     inline_overhead = 1
 
     def write_inline(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> bytes:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from payload_stores.buffers import Buffer
 from payload_stores.ids import ID_STRATEGIES
-from serde_chain.record import Context
+from serde_chain.record import Context, remove_headers
 from serde_chain.reference import Reference
 
 __all__ = ["Reference", "ReferenceFormat"]
@@ -22,8 +22,12 @@ class ReferenceFormat(Protocol):
 
     Attributes:
         in_band: Whether the mark is in the data. If no format's is, records without headers need no inspection.
-        whole_record: Whether the store gets headers and key too, and the placeholder gets its own headers. Such a
-            format is for values only, and requires a store with :class:`~payload_stores.SupportsRecords`.
+        claims_all: Whether all data is marked, as placeholder or as inline; such a format comes last. The others leave
+            data without their mark to the next format.
+        writes: Whether the format is written, too; others are only accepted.
+        rewrites: Whether :meth:`restore` changes payloads, so that a handle's payload is fetched at once.
+        whole_record: Whether the store has the key too, and mostly the headers. Such a format is for values only. To
+            write it takes a store with :class:`~payload_stores.SupportsRecords`; the placeholder gets its own headers.
         offloads_at_threshold: Whether payloads of exactly the threshold's size are offloaded.
         marks_inline: Whether :meth:`prepare` or :meth:`write_inline` affects records without headers.
         inline_overhead: Bytes that :meth:`write_inline` adds to a payload.
@@ -32,6 +36,9 @@ class ReferenceFormat(Protocol):
     """
 
     in_band: bool = False
+    claims_all: bool = False
+    writes: bool = True
+    rewrites: bool = False
     whole_record: bool = False
     offloads_at_threshold: bool = False
     marks_inline: bool = True
@@ -99,6 +106,32 @@ class ReferenceFormat(Protocol):
         Raises:
             ValueError: The field has the format's mark but is malformed, or has an unknown version.
         """
+
+    def restore_headers(self, placeholder: Buffer, ctx: Context | None, *, is_key: bool) -> None:
+        """Give a record the headers that its readers see: without the format's own ones, unless it says otherwise.
+
+        Args:
+            placeholder: The record's field, of which :meth:`read` made a reference or an inline payload.
+            ctx: The record, changed in place.
+            is_key: Whether the field is the key.
+
+        Raises:
+            ValueError: The placeholder is malformed.
+        """
+        remove_headers(ctx, self.headers(is_key=is_key))
+
+    def restore(self, placeholder: Buffer, payload: Buffer, ctx: Context | None) -> Buffer:
+        """Make the field's data of a fetched payload, which it is in most formats. See ``rewrites``.
+
+        Args:
+            placeholder: The record's field, of which :meth:`read` made a reference.
+            payload: The fetched payload.
+            ctx: The record; a format with ``whole_record`` puts the key into it.
+
+        Raises:
+            ValueError: The payload is not of this format.
+        """
+        return payload
 
     def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
         """The header that marks a record's field as a placeholder of this format; None if there is none."""

@@ -89,7 +89,8 @@ ACCEPT: Final[Option[tuple[str, ...]]] = Option(
     "large.message.accept",
     listing,
     ("kip1159", "bakdata-headers"),
-    doc="accepted reference formats; with its store, hop too",
+    doc="accepted reference formats: those of large.message.format, and aws-extended, cloudevents, eventbridge, "
+    "kafscale and ticdc; with its store, hop too",
 )
 ANY: Final = "any"
 SAME: Final = "same"
@@ -277,6 +278,10 @@ def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[Refe
     """
     name = FORMAT.read(config)
     reference_format = find_format(name)
+    if not reference_format.writes:
+        raise ConfigError(
+            f"the format {name} is only read", hint=f"Name it in {ACCEPT.name}, and write another one", key=FORMAT.name
+        )
     # Compaction and partitioning compare keys byte by byte, so equal keys require equal references.
     strategy = "content" if is_key else ID.read(config)
     if strategy not in reference_format.id_strategies:

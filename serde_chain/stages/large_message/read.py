@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Self, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self, cast
 
 from payload_stores.base import (
     PayloadStore,
@@ -29,7 +30,7 @@ from serde_chain.base import Buffer, Data, Deserializer, RemovedHeaders, untouch
 from serde_chain.catalogue import find_format
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, is_about_record
 from serde_chain.handles import InlineHandle, PayloadHandle
-from serde_chain.record import Context, put_record, remove_headers
+from serde_chain.record import Context, put_record
 from serde_chain.signals import let_through
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.download import Download
@@ -57,6 +58,8 @@ if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
 __all__ = ["LargeMessageDeserializer"]
+
+_REFERENCE: Final = "the large-message reference"
 
 
 class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle]):
@@ -87,8 +90,10 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         accepted = ACCEPT.read(config)
         if config.get(ACCEPT.name) is None and any(isinstance(store, SupportsRecords) for store in self._stores.all):
             accepted = (*accepted, "hop")
-        # Formats with a mark in the data claim all data, so they come last.
-        self._formats = sorted((find_format(name) for name in accepted), key=lambda each: each.in_band)
+        # Looking at the data costs more than looking for a header, and a format that claims all data comes last.
+        self._formats = sorted(
+            (find_format(name) for name in accepted), key=lambda each: (each.in_band, each.claims_all)
+        )
         self._in_band = any(reference_format.in_band for reference_format in self._formats)
         # The last readable payload of each topic, shared by the stage's copies in several chains.
         self._fetched: dict[str, str] = {}
@@ -151,7 +156,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         marks: frozenset[str] = frozenset()
         for each in self._formats:
             marker = each.marker(is_key=self._is_key)
-            if marker is None and not each.in_band:
+            if marker is None and not each.claims_all:
                 return None
             removed.append(RemovedHeaders(marker, frozenset(each.headers(is_key=self._is_key)), marks))
             if marker is None:
@@ -189,12 +194,13 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
             return self._given(self._checked(data, ctx))
         reference_format, content = located
         if not isinstance(content, Reference):
-            return self.restore(reference_format, content, ctx)
-        download = Download(self, content, ctx, partial(self.restore, reference_format))
+            return self.restore(reference_format, data, content, ctx)
+        download = Download(self, content, ctx, partial(self.restore, reference_format, data))
         # The headers and key of a whole record are in the store too, and are needed now.
-        if not self.gives_handles or content.whole_record:
+        if not self.gives_handles or content.whole_record or reference_format.rewrites:
             return download
-        remove_headers(ctx, reference_format.headers(is_key=self._is_key))
+        with _malformed(_REFERENCE):
+            reference_format.restore_headers(data, ctx, is_key=self._is_key)
         return LazyHandle(self, download.run, content, ctx)
 
     def check(self, reference: Reference, ctx: Context | None) -> bool:
@@ -223,6 +229,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
     def restore(
         self,
         reference_format: ReferenceFormat,
+        placeholder: Buffer,
         payload: Buffer | StoredRecord,
         ctx: Context | None,
         reference: str | None = None,
@@ -231,6 +238,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
 
         Args:
             reference_format: The format of the placeholder.
+            placeholder: The placeholder.
             payload: The payload, or the whole record around it.
             ctx: The record around it.
             reference: Its reference.
@@ -238,7 +246,10 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         if isinstance(payload, StoredRecord):
             put_record(ctx, payload.headers, payload.key, payload.timestamp)
             return self._given(self._checked(payload.value, ctx), reference)
-        remove_headers(ctx, reference_format.headers(is_key=self._is_key))
+        with _malformed("the large message"):
+            if reference is not None and reference_format.rewrites:
+                payload = reference_format.restore(placeholder, payload, ctx)
+            reference_format.restore_headers(placeholder, ctx, is_key=self._is_key)
         return self._given(payload, reference)
 
     def _checked(self, data: Buffer, ctx: Context | None) -> Buffer:
@@ -266,10 +277,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return ()
 
     def _read(self, reference_format: ReferenceFormat, data: Buffer, ctx: Context | None) -> Reference | Buffer | None:
-        try:
+        with _malformed(_REFERENCE):
             return reference_format.read(data, ctx, is_key=self._is_key)
-        except ValueError as error:
-            raise DecodeError(f"the large-message reference is malformed: {error}") from error
 
     def _locate(self, data: Buffer, ctx: Context | None) -> tuple[ReferenceFormat, Reference | Buffer] | None:
         """The format whose mark a record carries, and its content."""
@@ -416,6 +425,15 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         """The store of a reference, by its prefix; a single store raises its own refusal."""
         stores = self._stores
         return stores.all[0] if len(stores.all) == 1 else stores.owner(url)
+
+
+@contextmanager
+def _malformed(what: str) -> Iterator[None]:
+    """Raise a format's errors as the stage's."""
+    try:
+        yield
+    except ValueError as error:
+        raise DecodeError(f"{what} is malformed: {error}") from error
 
 
 def _store_failure(error: Exception, store: PayloadStore, reference: Reference) -> PayloadStoreError:

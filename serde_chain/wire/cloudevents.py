@@ -1,0 +1,135 @@
+"""CloudEvents with their data elsewhere, ``cloudevents`` (CloudEvents 1.0, extension ``dataref``, Kafka binding 1.0).
+
+=============  ====================================================  =======================================
+mode           placeholder                                           after reading
+=============  ====================================================  =======================================
+binary         header ``ce_dataref``, an empty value                 the data; without ``ce_dataref``
+structured     header ``content-type: application/cloudevents+json``  the data; attributes as ``ce_`` headers,
+               and a member ``dataref`` in the value                 ``datacontenttype`` as ``content-type``
+=============  ====================================================  =======================================
+
+Structured events with their data inside are read in the same way, so that readers see one form. An event with both data
+and ``dataref`` is not fetched: the specification wants them equal. A reference is a URL, or an ARN in S3.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Collection
+from typing import Any, Final
+
+from serde_chain.base import Buffer
+from serde_chain.record import Context, get_header, remove_headers, set_header
+from serde_chain.wire.foreign import ForeignFormat, document, s3_reference_of_arn
+from serde_chain.wire.reference_format import Reference
+
+__all__ = ["FORMAT", "MAX_URL_BYTES"]
+
+MAX_URL_BYTES: Final = 8192
+
+_DATAREF: Final = "ce_dataref"
+_TYPE: Final = "content-type"
+_STRUCTURED: Final = b"application/cloudevents+json"
+_NOT_ATTRIBUTES: Final = frozenset({"data", "data_base64", "dataref", "datacontenttype"})
+
+
+class _CloudEventsFormat(ForeignFormat):
+    def headers(self, *, is_key: bool) -> Collection[str]:
+        return () if is_key else (_DATAREF, _TYPE)
+
+    def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
+        if is_key:
+            return None
+        if _is_structured(ctx):
+            return _content(_event(data))
+        url = get_header(ctx, _DATAREF)
+        if url is None:
+            return None
+        return data if len(data) else _reference(url.decode("utf-8", "surrogateescape"))
+
+    def restore_headers(self, placeholder: Buffer, ctx: Context | None, *, is_key: bool) -> None:
+        if not _is_structured(ctx):
+            remove_headers(ctx, (_DATAREF,))
+            return
+        event = _event(placeholder)
+        remove_headers(ctx, (_TYPE,))
+        if (kind := event.get("datacontenttype")) is not None:
+            set_header(ctx, _TYPE, _text(kind, "datacontenttype"))
+        for name, value in event.items():
+            if name not in _NOT_ATTRIBUTES and value is not None:
+                set_header(ctx, f"ce_{name}", _text(value, name))
+
+    def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
+        return None if is_key or get_header(ctx, _DATAREF) is None else _DATAREF
+
+
+def _is_structured(ctx: Context | None) -> bool:
+    kind = get_header(ctx, _TYPE)
+    return kind is not None and kind.partition(b";")[0].strip().lower() == _STRUCTURED
+
+
+def _event(data: Buffer) -> dict[str, Any]:
+    event = document(data)
+    if event is None:
+        raise ValueError("the event is not a JSON object")
+    return event
+
+
+def _content(event: dict[str, Any]) -> Reference | bytes:
+    """The data of a structured event, or its reference."""
+    if (text := event.get("data_base64")) is not None:
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError, TypeError):
+            raise ValueError("the event's data_base64 is not base64") from None
+    data = event.get("data")
+    if data is None:
+        if (url := event.get("dataref")) is None:
+            return b""
+        if not isinstance(url, str):
+            raise ValueError("the event's dataref is not text")
+        return _reference(url)
+    if isinstance(data, str) and not _is_json(event.get("datacontenttype")):
+        return _encoded(data, "data")
+    try:
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    except ValueError:
+        raise ValueError("the event's data is not JSON in UTF-8") from None
+
+
+def _is_json(kind: object) -> bool:
+    """Whether a member ``data`` of this content type is a JSON value; without one, it is."""
+    if not isinstance(kind, str):
+        return True
+    subtype = kind.partition(";")[0].strip().lower().partition("/")[2]
+    return subtype == "json" or subtype.endswith("+json")
+
+
+def _reference(url: str) -> Reference:
+    if len(url) > MAX_URL_BYTES:
+        raise ValueError(f"the dataref has {len(url)} characters, more than {MAX_URL_BYTES}")
+    _encoded(url, "dataref")
+    return Reference(s3_reference_of_arn(url) if url.startswith("arn:") else url)
+
+
+def _text(value: object, name: str) -> bytes:
+    """An attribute as in binary mode."""
+    if isinstance(value, bool):
+        return b"true" if value else b"false"
+    if isinstance(value, int):
+        return b"%d" % value
+    if isinstance(value, str):
+        return _encoded(value, name)
+    raise ValueError(f"the event's attribute {name[:50]!r} is neither text, integer nor boolean")
+
+
+def _encoded(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the event's {name[:50]!r} is invalid Unicode") from None
+
+
+FORMAT: Final = _CloudEventsFormat()
