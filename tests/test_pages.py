@@ -263,8 +263,11 @@ def test_migrations(installed: Installed, s3_server: S3Server, tmp_path: Path) -
     for name, code in re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL):
         (tmp_path / name).write_text(code)
     bucket = s3_server.create_bucket()
-    (properties,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
+    foreign, properties = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
     access = "".join(f"{key} = {value}\n" for key, value in s3_server.store_config(bucket).items())
+    (tmp_path / "foreign.properties").write_text(foreign.replace("s3.bucket = payloads\n", access))
+    s3_server.client().put_object(Bucket=bucket, Key="ns/1", Body=b'{"flux": 1}')
+    envelope = {"kfs_lfs": 1, "bucket": bucket, "key": "ns/1", "sha256": hashlib.sha256(b'{"flux": 1}').hexdigest()}
     changed = properties.replace("s3.bucket = payloads\n", access).replace("s3://payloads/", f"s3://{bucket}/")
     (tmp_path / "client.properties").write_text(changed)
     s3_server.client().put_object(Bucket=bucket, Key="2f1d", Body=gzip.compress(b"old" * 1000))
@@ -279,6 +282,12 @@ with DeserializerChain.from_config("client.properties") as read:
     environment = installed(install_line(page))
     printed = environment.run(program, tmp_path)
     assert printed.splitlines() == [str(b"oldoldoldold"), str(b'{"plain": 1}'), str(b"bytes")]
+    program = f"""
+from serde_chain import DeserializerChain, RecordContext
+with DeserializerChain.from_config("foreign.properties") as read:
+    print(read({json.dumps(envelope)!r}.encode(), RecordContext("t", "value", [])))
+"""
+    assert environment.run(program, tmp_path) == "{'flux': 1}\n"
     both_ways = changed.replace("kip1159, s3_documents.S3_DOCUMENTS", "both_ways.BOTH_WAYS")
     (tmp_path / "both.properties").write_text(both_ways + "large.message.format = both_ways.BOTH_WAYS\n")
     program = """

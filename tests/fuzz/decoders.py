@@ -21,6 +21,7 @@ from serde_chain.schemas.schema_id import split_confluent, split_indexes
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.offload_codecs import NAMES, compressor, decompress
 from serde_chain.wire import entry_metadata
+from serde_chain.wire.reference_format import Reference
 from tests.stages.cases import STAGES
 from tests.stages.protobuf.protobuf_messages import ALERT
 
@@ -90,6 +91,23 @@ def marked(name: str, header: str) -> Target:
     return Target(decode, (b"\x00\xffpayload", b"\x01\xffs3://b/t/values/x"), (ValueError,))
 
 
+def foreign(name: str, *seeds: bytes, header: str = "content-type") -> Target:
+    """A format that is only read: key, header, placeholder and payload, with bytes between them that no UTF-8 has."""
+    found = find_format(name)
+
+    def decode(data: bytes) -> object:
+        key, value, body, payload = (data.split(b"\xff", 3) + [b""] * 3)[:4]
+        ctx = RecordContext("t", "value", [(header, value)], key=key)
+        content = found.read(body, ctx, is_key=False)
+        if content is None:
+            return None
+        restored = found.restore(body, payload, ctx) if isinstance(content, Reference) else content
+        found.restore_headers(body, ctx, is_key=False)
+        return restored, ctx.headers
+
+    return Target(decode, seeds, (ValueError,))
+
+
 def described(data: bytes) -> object:
     """A header of a self-describing chain, then the record."""
     header, _, body = data.partition(b"\n")
@@ -135,6 +153,29 @@ def targets() -> dict[str, Target]:
         "hop": marked("hop", "_format"),
         "bakdata-flag": marked("bakdata-flag", "__large.message.backed.compression"),
         "bakdata-headers": marked("bakdata-headers", "__large.message.backed.value"),
+        "aws-extended": foreign(
+            "aws-extended",
+            b'k\xff12\xff["com.amazon.sqs.javamessaging.MessageS3Pointer", {"s3BucketName": "bucket", "s3Key": "a"}]',
+            header="ExtendedPayloadSize",
+        ),
+        "cloudevents": foreign(
+            "cloudevents",
+            b'k\xffapplication/cloudevents+json\xff{"id": "1", "n": 5, "dataref": "s3://bucket/1"}\xffpayload',
+            b'k\xffapplication/cloudevents+json\xff{"id": "1", "data": {"a": [1]}, "datacontenttype": "text/json"}',
+        ),
+        "eventbridge": foreign(
+            "eventbridge",
+            b'k\xffx\xff{"value": [{}], "dataref": "arn:aws:s3:::b-c/1", "datarefPath": "$.detail.value[0].a"}\xff{}',
+        ),
+        "kafscale": foreign(
+            "kafscale",
+            b'k\xffx\xff{"kfs_lfs": 1, "bucket": "bucket", "key": "k", "size": 7, "sha256": "%s"}' % (b"0" * 64),
+        ),
+        "ticdc": foreign(
+            "ticdc",
+            b'k\xffx\xff{"_tidb": {"claimCheckLocation": "s3:/bucket/1"}}\xff{"key":"aw==","value":"dmFsdWU="}',
+            b'\0\0\0\0\0\0\0\1\0\0\0\0\0\0\0\x16{"ccl":"s3:/bucket/1"}\xffx\xffrow\xff{"key":null,"value":null}',
+        ),
         "auto": Target(described, (b'1:json\n{"id": 7}', b"1:string\ntext", b"1:json,zstd\n")),
     }
 
