@@ -303,6 +303,35 @@ def test_formats_that_the_configuration_leaves_out_are_in_use(
     assert (report.live, report.listed, report.deleted) == (2, 3, 1)
 
 
+def test_objects_of_other_systems_in_a_topics_folder_are_in_use(
+    *, sweep: Sweep, broker: KafkaBroker, s3_server: S3Server, topic: str
+) -> None:
+    """Another system may put its objects where this one's are."""
+    bucket = s3_server.create_bucket()
+    for key in (f"{topic}/used", f"{topic}/lfs/used", f"{topic}/event", f"{topic}/orphan", "elsewhere/orphan"):
+        s3_server.client().put_object(Bucket=bucket, Key=key, Body=b"payload")
+    pointer = ["software.amazon.payloadoffloading.PayloadS3Pointer", {"s3BucketName": bucket, "s3Key": f"{topic}/used"}]
+    envelope = {"kfs_lfs": 1, "bucket": bucket, "key": f"{topic}/lfs/used", "sha256": "0" * 64}
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topic, json.dumps(pointer))
+    producer.produce(topic, json.dumps(envelope))
+    producer.produce(topic, b"", headers=[("ce_dataref", f"s3://{bucket}/{topic}/event".encode())])
+    assert producer.flush(30) == 0
+    config: Config = {
+        **broker.client_config(),
+        **s3_server.store_config(bucket),
+        "value.deserializers": "large-message, bytes",
+        "large.message.accept": "kip1159, aws-extended, cloudevents, kafscale",
+        "large.message.payload.store.class": "s3",
+    }
+    report = sweep(config, topic, grace_ms=0, delete=True)
+    assert (report.live, report.orphans) == (3, 1)
+    found = s3_server.client().list_objects_v2(Bucket=bucket)["Contents"]
+    assert {each["Key"] for each in found} == {
+        *(f"{topic}/used", f"{topic}/lfs/used", f"{topic}/event", "elsewhere/orphan"),
+    }
+
+
 def test_a_manifest_that_cannot_be_written_ends_the_sweep(
     sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
