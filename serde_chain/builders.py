@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from payload_stores.options import Option
 from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.client_chains import limited_chain
@@ -26,7 +27,13 @@ ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
 
 class SerializerChainBuilder:
-    """Builds the chain of ``key.serializers`` or ``value.serializers`` from a client's configuration."""
+    """Builds the chain of ``key.serializers`` or ``value.serializers`` from a client's configuration.
+
+    Attributes:
+        limit: The client's setting for the largest record.
+    """
+
+    limit: ClassVar[Option[int]] = MESSAGE_MAX
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[SerializerChain, dict[str, Any]]:
         """Build the chain, which offloads payloads that the client would refuse to send.
@@ -48,10 +55,12 @@ class SerializerChainBuilder:
         """
         chain, rest = _build(SerializerChain, conf, is_key=is_key)
         try:
-            max_bytes, room = MESSAGE_MAX.read(configuration.resolve(conf).settings), 0 if is_key else KEY_ROOM
+            max_bytes, room = self.limit.read(configuration.resolve(conf).settings), 0 if is_key else KEY_ROOM
             limited = limited_chain(
                 chain,
-                lambda _, overhead, for_key: ClientLimits(max_bytes, overhead + room, None, is_key=for_key),
+                lambda _, overhead, for_key: ClientLimits(
+                    max_bytes, overhead + room, None, is_key=for_key, setting=self.limit.name
+                ),
                 is_key=is_key,
             )
         except BaseException:

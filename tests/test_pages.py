@@ -135,6 +135,13 @@ def test_aiokafka_and_faststream(installed: Installed, broker: KafkaBroker, tmp_
     assert [file for file in tmp_path.rglob("*") if file.is_file() and file.stat().st_size > 1_000_000]
 
 
+def test_kafka_python(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["kafka-python.md"])
+    code = substituted(code, broker, tmp_path).replace('"spectra"', f'"{topic}"')
+    printed = installed(install_line(PAGES["kafka-python.md"])).run(code, tmp_path)
+    assert printed == "{'name': 'M 51'} [('band', b'g')]\n"
+
+
 def test_telemetry(installed: Installed, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["telemetry.md"])
     printed = installed(install_line(PAGES["telemetry.md"])).run(code, tmp_path)
@@ -417,6 +424,7 @@ EXTRAS = {
     "browse": "import uvicorn, serde_chain.cli.browse.guard\nfrom serde_chain.cli.browse.app import Pages\n"
     "pages = Pages({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0}, 'images')\n"
     "assert pages._templates.get_template('list.html')\npages.close()",
+    "kafka-python": "from serde_chain.clients.kafka_python import Deserializer, Serializer",
     "aiokafka": "from serde_chain.clients.aiokafka import Consumer, Producer",
     "otel": "import opentelemetry.trace, opentelemetry.metrics, serde_chain.telemetry as telemetry\n"
     "assert telemetry.client_telemetry().is_on",

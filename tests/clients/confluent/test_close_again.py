@@ -1,5 +1,6 @@
 """A client whose close() was interrupted is closed by a second one."""
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,10 @@ def config(folder: Path) -> dict[str, Any]:
     }
 
 
+def note(reports: list[KafkaError | None], error: KafkaError | None, _message: object) -> None:
+    reports.append(error)
+
+
 def test_producer(topic: str, new_producer: "NewProducer", tmp_path: Path) -> None:
     """However far the first call came, the record is reported once."""
     interrupts = 0
@@ -38,7 +43,7 @@ def test_producer(topic: str, new_producer: "NewProducer", tmp_path: Path) -> No
                 "large.message.journal.path": str(tmp_path / "journal"),
             }
         )
-        producer.produce(topic, PAYLOAD, on_delivery=lambda error, _message, reports=reports: reports.append(error))
+        producer.produce(topic, PAYLOAD, on_delivery=partial(note, reports))
         try:
             with interrupted_at(interrupts):
                 producer.close()
