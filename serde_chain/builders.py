@@ -13,27 +13,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
-from payload_stores.options import Option
 from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.clients.client_chains import limited_chain
-from serde_chain.clients.limits import KEY_ROOM, MESSAGE_MAX, ClientLimits
+from serde_chain.clients.client_chains import single_deserializer, single_serializer
+from serde_chain.clients.limits import MESSAGE_MAX
 
 __all__ = ["DeserializerChainBuilder", "SerializerChainBuilder"]
 
-ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
-
 
 class SerializerChainBuilder:
-    """Builds the chain of ``key.serializers`` or ``value.serializers`` from a client's configuration.
-
-    Attributes:
-        limit: The client's setting for the largest record.
-    """
-
-    limit: ClassVar[Option[int]] = MESSAGE_MAX
+    """Builds the chain of ``key.serializers`` or ``value.serializers`` from a client's configuration."""
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[SerializerChain, dict[str, Any]]:
         """Build the chain, which offloads payloads that the client would refuse to send.
@@ -53,20 +44,8 @@ class SerializerChainBuilder:
                 limit.
             MissingDependencyError: An extra is not installed.
         """
-        chain, rest = _build(SerializerChain, conf, is_key=is_key)
-        try:
-            max_bytes, room = self.limit.read(configuration.resolve(conf).settings), 0 if is_key else KEY_ROOM
-            limited = limited_chain(
-                chain,
-                lambda _, overhead, for_key: ClientLimits(
-                    max_bytes, overhead + room, None, is_key=for_key, setting=self.limit.name
-                ),
-                is_key=is_key,
-            )
-        except BaseException:
-            chain.close()
-            raise
-        return limited, rest
+        resolved = configuration.resolve(conf)
+        return single_serializer(resolved, MESSAGE_MAX, is_key=is_key), configuration.client_config(resolved)
 
 
 class DeserializerChainBuilder:
@@ -74,10 +53,5 @@ class DeserializerChainBuilder:
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[DeserializerChain, dict[str, Any]]:
         """Build the chain; see :meth:`SerializerChainBuilder.build`."""
-        return _build(DeserializerChain, conf, is_key=is_key)
-
-
-def _build(chain: type[ChainT], conf: Mapping[str, object], *, is_key: bool) -> tuple[ChainT, dict[str, Any]]:
-    resolved = configuration.resolve(conf)
-    configuration.check_keys(resolved)
-    return chain.from_config(resolved, is_key=is_key), configuration.client_config(resolved)
+        resolved = configuration.resolve(conf)
+        return single_deserializer(resolved, is_key=is_key), configuration.client_config(resolved)

@@ -13,6 +13,7 @@ from serde_chain import config as configuration
 from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsUploads, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
+from serde_chain.clients.limits import KEY_ROOM, ClientLimits
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 
@@ -30,6 +31,8 @@ __all__ = [
     "delete_payload",
     "for_producer",
     "limited_chain",
+    "single_deserializer",
+    "single_serializer",
     "warn_of_other_side",
 ]
 
@@ -253,6 +256,43 @@ def limited_chain(
             later = [other for other in chain.stages[at + 1 :] if isinstance(other, Serializer)]
             chain = chain.with_limits(limits(stage, sum(other.max_overhead or 0 for other in later), is_key))
     return chain
+
+
+def single_serializer(config: Config | Resolved | str | Path, limit: Option[int], *, is_key: bool) -> SerializerChain:
+    """The chain of a client that calls its serializers itself, for keys or values alone.
+
+    It offloads payloads that the client would refuse to send. The size of a key is unknown while its value is
+    serialized: 4 KiB are kept free for it. The topic's own limit is not considered.
+
+    Args:
+        config: As for :func:`serde_chain.config.resolve`.
+        limit: The client's setting for the largest record.
+        is_key: Whether the chain is for keys.
+
+    Raises:
+        ConfigError: The configuration of chains, stages or stores is wrong, or a threshold is above the client's limit.
+        MissingDependencyError: An extra is not installed.
+    """
+    resolved = configuration.resolve(config)
+    configuration.check_keys(resolved)
+    max_bytes, room = limit.read(resolved.settings), 0 if is_key else KEY_ROOM
+    chain = SerializerChain.from_config(resolved, is_key=is_key)
+
+    def limits(_stage: SupportsUploads, overhead: int, for_key: bool) -> RecordLimits:
+        return ClientLimits(max_bytes, overhead + room, None, is_key=for_key, setting=limit.name)
+
+    try:
+        return limited_chain(chain, limits, is_key=is_key)
+    except BaseException:
+        chain.close()
+        raise
+
+
+def single_deserializer(config: Config | Resolved | str | Path, *, is_key: bool) -> DeserializerChain:
+    """The chain of a client that calls its deserializers itself; see :func:`single_serializer`."""
+    resolved = configuration.resolve(config)
+    configuration.check_keys(resolved)
+    return DeserializerChain.from_config(resolved, is_key=is_key)
 
 
 def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:

@@ -11,14 +11,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import kafka.serializer
 
 from payload_stores.errors import release
 from payload_stores.options import Option, integer
-from serde_chain.builders import DeserializerChainBuilder, SerializerChainBuilder
-from serde_chain.config import Config, load
+from serde_chain.clients.client_chains import single_deserializer, single_serializer
+from serde_chain.config import Config
 from serde_chain.errors import DecodeError, EncodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Headers, RecordContext
 from serde_chain.signals import let_through
@@ -26,8 +26,7 @@ from serde_chain.signals import let_through
 __all__ = ["Deserializer", "Serializer"]
 
 
-class _Builder(SerializerChainBuilder):
-    limit = Option("max.request.size", integer(1), 1_048_576, doc="kafka-python's max_request_size")
+_MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="kafka-python's max_request_size")
 
 
 class Serializer(kafka.serializer.Serializer):  # type: ignore[misc] # it has no types
@@ -52,7 +51,7 @@ class Serializer(kafka.serializer.Serializer):  # type: ignore[misc] # it has no
 
     def __init__(self, config: Config | str | Path, *, is_key: bool = False) -> None:
         self._field = KEY if is_key else VALUE
-        self._chain, _ = _Builder().build(load(config), is_key)
+        self._chain = single_serializer(config, _MAX_REQUEST, is_key=is_key)
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
         """Serialize a key or value.
@@ -100,7 +99,7 @@ class Deserializer(kafka.serializer.Deserializer):  # type: ignore[misc]
     def __init__(self, config: Config | str | Path, *, is_key: bool = False, returns_errors: bool = False) -> None:
         self._field = KEY if is_key else VALUE
         self._returns_errors = returns_errors
-        self._chain, _ = DeserializerChainBuilder().build(load(config), is_key)
+        self._chain = single_deserializer(config, is_key=is_key)
 
     def deserialize(self, topic: str, headers: Headers, data: bytes | None) -> Any:
         """Deserialize a key or value.
