@@ -424,6 +424,7 @@ EXTRAS = {
     "browse": "import uvicorn, serde_chain.cli.browse.guard\nfrom serde_chain.cli.browse.app import Pages\n"
     "pages = Pages({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0}, 'images')\n"
     "assert pages._templates.get_template('list.html')\npages.close()",
+    "faststream": "from serde_chain.clients.faststream import KafkaBroker",
     "kafka-python": "from serde_chain.clients.kafka_python import Deserializer, Serializer",
     "aiokafka": "from serde_chain.clients.aiokafka import Consumer, Producer",
     "otel": "import opentelemetry.trace, opentelemetry.metrics, serde_chain.telemetry as telemetry\n"

@@ -1,0 +1,128 @@
+"""FastStream's Kafka broker with a chain around its own codec, which turns bodies into bytes and back.
+
+::
+
+    broker = KafkaBroker({"bootstrap.servers": "localhost:9092", "value.serializers": "zstd, large-message", ...})
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+import faststream.kafka
+from faststream.kafka.publisher.producer import AioKafkaFastProducerImpl
+
+from serde_chain.clients.aiokafka import Producer, RecordDecoder
+from serde_chain.config import Config, load
+from serde_chain.errors import SerializationError
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaProducer
+
+__all__ = ["KafkaBroker"]
+
+Parser: TypeAlias = Callable[[Any, Callable[[Any], Awaitable[Any]]], Awaitable[Any]]
+
+_log = logging.getLogger("serde_chain")
+_WAIT_SECONDS: Final = 1.0
+_SERVERS: Final = "bootstrap.servers"
+
+
+class KafkaBroker(faststream.kafka.KafkaBroker):
+    """A broker whose publishers and subscribers use chains.
+
+    FastStream encodes a body first and decodes it last, so the chain's first stage takes bytes. A record whose store or
+    registry is not there waits for it; an unreadable one is an error of FastStream's parser.
+
+    Args:
+        config: A mapping, or the path of a TOML or Java ``.properties`` file: chains, stages and stores, and
+            ``bootstrap.servers``, unless it is given. The client's other settings are options.
+        bootstrap_servers: As FastStream's.
+        parser: A parser of yours; it gets decoded records.
+        **options: FastStream's other options, such as ``security``.
+
+    Raises:
+        ConfigError: A chain's configuration is wrong.
+
+    Example:
+        >>> broker = KafkaBroker({"bootstrap.servers": "localhost:9092", "value.serializers": "zstd"})
+        >>> @broker.subscriber("pictures", group_id="readers")
+        ... async def handle(body: dict): ...
+    """
+
+    def __init__(
+        self,
+        config: Config | str | Path,
+        bootstrap_servers: str | list[str] | None = None,
+        *,
+        parser: Parser | None = None,
+        **options: Any,
+    ) -> None:
+        self._settings = settings = load(config)
+        self._records = RecordDecoder(settings)
+        self._is_stopped = False
+        self._own_parser = parser
+        servers = bootstrap_servers or str(settings.get(_SERVERS, "localhost"))
+        super().__init__(servers, parser=self._parse_decoded, **options)
+        self.config.broker_config.producer = _ChainProducer(settings)
+
+    async def _parse_decoded(self, record: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Decode a record before FastStream's own parser gets it; wait while its store is not there."""
+        decoded = await self._decoded(record)
+        return await (original(decoded) if self._own_parser is None else self._own_parser(decoded, original))
+
+    async def _decoded(self, record: Any) -> Any:
+        while True:
+            try:
+                return await self._records.decode(record)
+            except SerializationError as error:
+                if error.about_record:
+                    raise
+                # FastStream would go on to the next record.
+                _log.warning("a record waits: %s", error)
+                await asyncio.sleep(_WAIT_SECONDS)
+
+    async def start(self) -> None:
+        """Start the broker, also once it was stopped."""
+        if self._is_stopped:
+            self._records, self._is_stopped = RecordDecoder(self._settings), False
+        await super().start()
+
+    async def stop(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_val: BaseException | None = None,
+        exc_tb: TracebackType | None = None,
+    ) -> None:
+        """Stop the broker, and close the chains and their stores."""
+        try:
+            await super().stop(exc_type, exc_val, exc_tb)
+        finally:
+            self._is_stopped = True
+            await self._records.close()
+
+
+class _ChainProducer(AioKafkaFastProducerImpl):
+    """FastStream's producer with a chain.
+
+    Args:
+        config: The configuration of the chain.
+    """
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(parser=None, decoder=None)
+        self._config = config
+
+    async def connect(self, producer: AIOKafkaProducer, serializer: Any, codec: Any = None) -> None:
+        """Start the producer behind its chain."""
+        await super().connect(Producer(producer, self._config), serializer, codec)
+
+    @property
+    def closed(self) -> bool:
+        """Whether there is no connection; FastStream looks into its own client for it."""
+        return not self

@@ -1,0 +1,135 @@
+"""FastStream's broker with chains, on the real Kafka broker."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+from faststream import AckPolicy
+from faststream.kafka.annotations import KafkaMessage
+
+from serde_chain import ConfigError
+from serde_chain.clients.faststream import KafkaBroker
+from serde_chain.testing import services
+
+SECONDS = 60
+LARGE = {"name": "M 51", "pixels": "ff" * 10_000}
+
+
+@pytest.fixture
+def config(broker: services.KafkaBroker, tmp_path: Path) -> dict[str, Any]:
+    return {
+        **broker.client_config(),
+        "value.serializers": "gzip, large-message",
+        "value.deserializers": "large-message, gzip",
+        "large.message.payload.store.class": "local",
+        "large.message.threshold.bytes": 20,
+        "local.path": str(tmp_path / "payloads"),
+    }
+
+
+class Readers:
+    """A subscriber that keeps what it gets.
+
+    Args:
+        broker: FastStream's broker.
+        topic: The topic.
+    """
+
+    def __init__(self, broker: KafkaBroker, topic: str) -> None:
+        self.found: asyncio.Queue[tuple[Any, dict[str, str]]] = asyncio.Queue()
+
+        @broker.subscriber(topic, group_id=topic, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK)
+        async def handle(body: Any, message: KafkaMessage) -> None:
+            headers = {name: value for name, value in message.headers.items() if name == "band"}
+            await self.found.put((body, headers))
+
+    async def get(self) -> tuple[Any, dict[str, str]]:
+        return await asyncio.wait_for(self.found.get(), SECONDS)
+
+
+@contextmanager
+def told(text: str, tell: Callable[[], object]) -> Iterator[None]:
+    """Call a function when a text is logged."""
+
+    def note(record: logging.LogRecord) -> bool:
+        if text in record.getMessage():
+            tell()
+        return True
+
+    log = logging.getLogger("serde_chain")
+    log.addFilter(note)
+    try:
+        yield
+    finally:
+        log.removeFilter(note)
+
+
+def test_there_and_back(config: dict[str, Any], topic: str, tmp_path: Path) -> None:
+    """Also after a stop and another start."""
+
+    async def main() -> None:
+        broker = KafkaBroker(config)
+        readers = Readers(broker, topic)
+        for band in ("g", "r"):
+            async with asyncio.timeout(SECONDS):
+                await broker.start()
+                await broker.publish(LARGE, topic=topic, headers={"band": band})
+                assert await readers.get() == (LARGE, {"band": band})
+                await broker.stop()
+
+    asyncio.run(main())
+    assert len([path for path in (tmp_path / "payloads").rglob("*") if path.is_file()]) == 2
+
+
+def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
+    config: dict[str, Any], topic: str, tmp_path: Path
+) -> None:
+    raw = Producer({"bootstrap.servers": config["bootstrap.servers"]})
+    raw.produce(topic, b"no gzip")
+    assert raw.flush(30) == 0
+
+    async def main() -> None:
+        broker = KafkaBroker(config)
+        readers = Readers(broker, topic)
+        await broker.connect()
+        await broker.publish(LARGE, topic=topic)
+        (tmp_path / "payloads").rename(tmp_path / "away")
+        waits = asyncio.Event()
+        with told("a record waits", waits.set):
+            await broker.start()
+            await asyncio.wait_for(waits.wait(), SECONDS)
+        assert readers.found.empty()
+        (tmp_path / "away").rename(tmp_path / "payloads")
+        assert await readers.get() == (LARGE, {})
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+def test_a_parser_of_yours_gets_decoded_records(config: dict[str, Any], topic: str) -> None:
+    seen: list[bytes] = []
+
+    async def parse(record: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
+        seen.append(bytes(record.value))
+        return await original(record)
+
+    async def main() -> None:
+        broker = KafkaBroker(config, parser=parse)
+        readers = Readers(broker, topic)
+        async with broker:
+            await broker.start()
+            await broker.publish("text", topic=topic)
+            assert await readers.get() == ("text", {})
+
+    asyncio.run(main())
+    assert seen == [b"text"]
+
+
+def test_a_wrong_configuration() -> None:
+    with pytest.raises(ConfigError, match="zst"):
+        KafkaBroker({"value.deserializers": "zst"})
