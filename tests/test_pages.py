@@ -116,10 +116,22 @@ def test_from_confluent_kafka(installed: Installed, broker: KafkaBroker, topic: 
 
 
 def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["asyncio.md"])
-    code = substituted(code, broker, tmp_path).replace('"spectra"', f'"{topic}"')
-    printed = installed(install_line(PAGES["asyncio.md"])).run(code, tmp_path)
+    code, service = (
+        substituted(block, broker, tmp_path).replace('"spectra"', f'"{topic}"')
+        for block in python_blocks(PAGES["asyncio.md"])
+    )
+    environment = installed(install_line(PAGES["asyncio.md"]))
+    printed = environment.run(code, tmp_path)
     assert printed == "0\n{'name': 'M 51'} [('band', b'g')]\n"
+
+    whole = f"{code[code.index('config =') : code.index('async def')]}{service}"
+    command = [str(environment.python), "-I", "-c", f"{whole}print('closed')"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "{'name': 'M 51'}\n"
+        process.terminate()
+        assert process.communicate(timeout=30)[0] == "closed\n"
+    assert process.returncode == 0
 
 
 def test_aiokafka_and_faststream(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
