@@ -40,7 +40,7 @@ LARGE: Final = 100
 LARGE_BYTES: Final = 1 << 20
 FIELD_BYTES: Final = 20_000
 # Records, by how many of them there are for each one with a large field.
-FIELDS: Final = {100: 50_000, 1: 2_000}
+FIELDS: Final = {100: 100_000, 1: 5_000}
 PLAIN: Final = "Spark's to_avro"
 
 

@@ -27,7 +27,7 @@ SERVER = [
     "test_sink.py::test_encode[native]",
     "test_sink.py::test_serialize",
     "test_sink.py::test_offload_is_the_mirror_of_resolve",
-    "test_large_fields.py::test_encode_moves_columns_and_leaves_the_rest_to_spark[large-fields, avro]",
+    "test_large_fields.py::test_encode_moves_columns_and_leaves_the_rest_to_spark[large-fields, avro-content]",
     "test_large_fields.py::test_fields_that_cannot_be_had",
     "test_large_fields.py::test_paths_of_readers",
     "test_metrics.py::test_what_is_written_and_what_is_read_in_a_batch",

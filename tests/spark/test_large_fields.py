@@ -237,9 +237,11 @@ KIND = "id:bigint,title:string,source:struct<flux:double,stamp:binary>"
 OWN = "headers array<struct<key:string,value:binary>>"
 
 
-@pytest.mark.parametrize("stages", ["large-fields, avro", "large-fields, avro, large-message"])
+@pytest.mark.parametrize(
+    ("stages", "ids"), [("large-fields, avro", "content"), ("large-fields, avro, large-message", "keyed")]
+)
 def test_encode_moves_columns_and_leaves_the_rest_to_spark(
-    spark: SparkSession, config: Config, tmp_path: Path, stages: str
+    spark: SparkSession, config: Config, tmp_path: Path, stages: str, ids: str
 ) -> None:
     """The same records as of the other engine, and of a chain in Python, byte for byte."""
     config |= {
@@ -247,6 +249,7 @@ def test_encode_moves_columns_and_leaves_the_rest_to_spark(
         "avro.schema": json.dumps(SHALLOW),
         "large.fields.paths": "t*, source.stamp",
         "large.message.threshold.bytes": 30,
+        "large.message.id": ids,
     }
     values: list[Any] = [{name: alert(at)[name] for name in ("id", "title", "source")} for at in range(COUNT)]
     values[1]["source"] = {"flux": 1.0, "stamp": None}
