@@ -1,10 +1,12 @@
-"""Spark: ``encode`` of small records against ``to_avro`` and functions by hand, and of large ones against uploads."""
+"""Spark: ``encode`` of small records, large ones and large fields, against ``to_avro``, functions by hand, uploads."""
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 import pyarrow as pa
@@ -36,14 +38,19 @@ from serde_chain.testing.services import spark_session
 COUNT: Final = 100_000
 LARGE: Final = 100
 LARGE_BYTES: Final = 1 << 20
+FIELD_BYTES: Final = 20_000
+# Records, by how many of them there are for each one with a large field.
+FIELDS: Final = {100: 100_000, 1: 5_000}
 PLAIN: Final = "Spark's to_avro"
 
 
 def run(*, quick: bool) -> Iterator[Table]:
-    """Small records, and large ones."""
+    """Small records, large ones, and those with a large field."""
     with spark_session("benchmark") as spark:
         yield from _small(spark, quick=quick)
         yield from _large(spark, quick=quick)
+        for every, count in FIELDS.items():
+            yield from _fields(spark, every, scaled(count, quick=quick), quick=quick)
 
 
 def _small(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
@@ -112,6 +119,39 @@ def _large(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
         Line("encode", times["encode"], times["idle"] + times["upload"], "an idle UDF, and uploads"),
     ]
     yield from tables("spark-encode-large", f"Spark encode of {LARGE_BYTES >> 20} MiB each, to a folder", count, lines)
+
+
+def _fields(spark: SparkSession, every: int, count: int, *, quick: bool) -> Iterator[Table]:
+    schema = json.loads(SCHEMA)
+    schema["fields"].append({"name": "cutout", "type": ["null", "bytes"]})
+    number = functions.col("id").cast("double")
+    cutout = functions.rpad(functions.col("id").cast("string"), FIELD_BYTES, "x").cast("binary")
+    columns = {
+        "id": functions.col("id"),
+        "ra": number,
+        "dec": -number,
+        "name": functions.col("id").cast("string"),
+        "flux": functions.array_repeat(number, 20),
+        "cutout": functions.when(functions.col("id") % every == 0, cutout),
+    }
+    value = functions.struct(*[column.alias(name) for name, column in columns.items()])
+    frame = cached(spark.range(count).select(value.alias("value")))
+    with tempfile.TemporaryDirectory() as folder:
+        config = {
+            "avro.schema": json.dumps(schema),
+            "value.serializers": "large-fields, avro",
+            "large.fields.paths": "cutout",
+            "large.message.payload.store.class": "local",
+            "local.path": folder,
+            "large.message.id": "random",
+        }
+        ways = {engine: partial(_encode, frame, config, engine) for engine in ("native", "arrow")}
+        times = measure(ways, quick=quick)
+    frame.unpersist()
+    lines = [Line("native", times["native"], times["arrow"], "engine arrow")]
+    what = "all" if every == 1 else f"one in {every}"
+    title = f"Spark encode with large-fields, {what} with a field of {FIELD_BYTES // 1000} KB, to a folder"
+    yield from tables(f"spark-encode-fields-{every}", title, count, lines)
 
 
 def _swallow(batches: Iterator[Any]) -> Iterator[Any]:

@@ -427,7 +427,7 @@ class SerializerChain(_Chain, Serializer[Any]):
 
     side = SERIALIZE
     _failure = EncodeError
-    _ending = (_as_bytes,)
+    _ending: ClassVar[tuple[Callable[..., Any], ...]] = (_as_bytes,)
 
     @property
     def varies(self) -> str | None:  # type: ignore[override]

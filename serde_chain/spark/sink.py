@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from functools import reduce
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +27,10 @@ from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import WritePlan, open_setup, plan_offload, with_defaults
 from serde_chain.spark.plan.writing_engine import WritingChoice, choose_writing
+from serde_chain.spark.plan.writing_fields import MovePlan
 from serde_chain.spark.references import marked
 from serde_chain.spark.udfs import check_takes, make_udf
+from serde_chain.wire.large_fields import HEADER
 
 __all__ = ["encode", "offload", "serialize", "serialize_udf"]
 
@@ -34,6 +38,7 @@ _log = logging.getLogger("serde_chain")
 
 _ENCODE: Final = "serde_chain.spark.worker.encode:encode_batches"
 _ENCODED: Final = "__serde_chain"
+_MOVED: Final = f"{_ENCODED}_moved"
 # The columns of Spark's Kafka sink, with their types; key and value may have any type that their chains accept.
 _SINK: Final[Mapping[str, DataType | None]] = {
     "topic": StringType(),
@@ -42,7 +47,8 @@ _SINK: Final[Mapping[str, DataType | None]] = {
     "value": None,
     "headers": HEADERS,
 }
-_RECORD: Final = StructType([StructField("value", BinaryType()), StructField("headers", HEADERS)])
+_BINARY: Final = BinaryType()
+_RECORD: Final = StructType([StructField("value", _BINARY), StructField("headers", HEADERS)])
 
 
 def encode(
@@ -217,21 +223,80 @@ def _natively(
     choice: WritingChoice,
     counted: tuple[str, ...],
 ) -> DataFrame:
-    done = frame
-    for name, writer in choice.writers.items():
+    done, retries = frame, _no_retries()
+    if choice.moves is not None or choice.offloads is not None:
+        check_worker_python(frame.sparkSession)
+    for name in (KEY, VALUE):  # ids of payloads may depend on the encoded key
+        if name not in choice.writers:
+            continue
+        if name == VALUE and choice.moves is not None:
+            moved = _moved(columns[VALUE], _around(columns), config, choice.moves, counted)
+            done = done.withColumn(_MOVED, moved)
+            columns |= _with_moved(columns, choice.moves)
+            retries = functions.coalesce(functions.col(_MOVED).getField(RETRIES), retries) if counted else retries
         # A separate step: it is used several times below.
-        done = done.withColumn(f"{_ENCODED}_{name}", write_natively(writer, columns[name]))
+        done = done.withColumn(f"{_ENCODED}_{name}", write_natively(choice.writers[name], columns[name]))
         columns[name] = functions.col(f"{_ENCODED}_{name}")
     if choice.offloads is not None:
-        check_worker_python(frame.sparkSession)
-        beside: dict[str, Column] = {
-            name: columns[name] for name in ("topic", "partition", KEY, "headers") if name in columns
-        }
-        offloaded = _offloaded(columns[VALUE], beside, config, *choice.offloads, counted=counted)
+        offloaded = _offloaded(columns[VALUE], _around(columns), config, *choice.offloads, counted=counted)
         done = done.withColumn(_ENCODED, offloaded)
-        columns |= {name: functions.col(_ENCODED).getField(name) for name in (VALUE, "headers", *counted)}
-    columns = {**dict.fromkeys(counted, _no_retries()), **columns}
+        columns |= {name: functions.col(_ENCODED).getField(name) for name in (VALUE, "headers")}
+        retries = retries + functions.col(_ENCODED).getField(RETRIES) if counted else retries
+    columns |= dict.fromkeys(counted, retries)
     return done.select(*[column.alias(name) for name, column in _in_order(columns)])
+
+
+def _around(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns of a record that stages of its value may need."""
+    return {name: columns[name] for name in ("topic", "partition", KEY, "headers") if name in columns}
+
+
+def _moved(
+    value: Column, beside: Mapping[str, Column], config: dict[str, object], plan: MovePlan, counted: tuple[str, ...]
+) -> Column:
+    """The columns that may go to the store, with references, and the record's headers; null where none goes there.
+
+    Only these columns cross into Python, of rows in which one of them is large enough.
+    """
+    large = [functions.octet_length(_at(value, path)) >= plan.min_bytes for path in plan.paths]
+    if "headers" in beside:
+        # On a value that is whole again, a mark of the record that it was read from would be wrong.
+        large.append(marked(beside["headers"], frozenset({HEADER})) & value.isNotNull())
+    crossing = reduce(operator.or_, [functions.coalesce(one, functions.lit(False)) for one in large])
+    columns = {VALUE: _only(value, plan.kind), **beside}
+    gives = (VALUE, "headers", *counted)
+    result = _in_workers("move_fields", config, columns, gives, end=1, value=plan.kind, where=crossing)
+    return functions.when(crossing, result)
+
+
+def _with_moved(columns: Mapping[str, Column], plan: MovePlan) -> dict[str, Column]:
+    """Values with references in place of what was moved, and their headers."""
+    moved = functions.col(_MOVED)
+    value = columns[VALUE]
+    for path in plan.paths:
+        own, found = _at(columns[VALUE], path), _at(moved.getField(VALUE), path)
+        name = ".".join(f"`{step}`" for step in path)
+        value = value.withField(name, functions.when(moved.isNotNull(), found).otherwise(own))
+    headers = columns.get("headers", functions.lit(None).cast(HEADERS))
+    own_headers = functions.when(moved.isNotNull(), moved.getField("headers")).otherwise(headers)
+    return {VALUE: value, "headers": own_headers}
+
+
+def _at(value: Column, path: tuple[str, ...]) -> Column:
+    for step in path:
+        value = value.getField(step)
+    return value
+
+
+def _only(value: Column, kind: StructType) -> Column:
+    """A struct with only the fields of a type, null where it is null."""
+    fields: list[Column] = []
+    for field in kind:
+        column = value.getField(field.name)
+        fields.append(
+            (_only(column, field.dataType) if isinstance(field.dataType, StructType) else column).alias(field.name)
+        )
+    return functions.when(value.isNotNull(), functions.struct(*fields))
 
 
 def _offloaded(
@@ -265,10 +330,12 @@ def _in_workers(
     gives: tuple[str, ...],
     *,
     first: int = 0,
+    end: int | None = None,
+    value: DataType = _BINARY,
     where: Column | None = None,
 ) -> Column:
-    types: dict[str, DataType] = {KEY: BinaryType(), VALUE: BinaryType(), "headers": HEADERS, RETRIES: LongType()}
-    plan = WritePlan(config, tuple(columns), gives, first)
+    types: dict[str, DataType] = {KEY: _BINARY, VALUE: value, "headers": HEADERS, RETRIES: LongType()}
+    plan = WritePlan(config, tuple(columns), gives, first, end)
     returns = StructType([StructField(field, types[field]) for field in gives])
     arguments = columns.values() if where is None else [functions.when(where, column) for column in columns.values()]
     column: Column = make_udf(name, _ENCODE, plan, returns)(*arguments)

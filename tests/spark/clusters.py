@@ -1,6 +1,10 @@
-"""Clusters of Spark on this machine: executors are processes of their own, whose tasks are tried again."""
+"""Servers of Spark on this machine: clusters, whose tasks are tried again, and Spark Connect.
+
+Executors, and the server of Spark Connect, are processes of their own.
+"""
 
 import json
+import sys
 import tempfile
 import urllib.request
 from collections.abc import Iterator, Mapping
@@ -12,9 +16,9 @@ import pyspark
 from pyspark.sql import SparkSession
 
 from serde_chain.testing.services.java import system_java
-from serde_chain.testing.services.ports import HOST
+from serde_chain.testing.services.ports import HOST, port_answers
 from serde_chain.testing.services.process import Service
-from serde_chain.testing.services.spark import spark_environment, spark_session
+from serde_chain.testing.services.spark import session_settings, spark_environment, spark_session
 
 _PYSPARK = Path(pyspark.__file__).parent
 _EXECUTOR = {"spark.executor.cores": "1", "spark.executor.memory": "768m"}
@@ -71,6 +75,58 @@ def standalone_session(app_name: str = "serde-chain", conf: Mapping[str, str] | 
         for host in (HOST, "localhost"):
             stack.enter_context(SparkWorker(master, host))
         yield stack.enter_context(spark_session(app_name, {**_EXECUTOR, **(conf or {})}, master=master.url))
+
+
+@contextmanager
+def connect_server_session(app_name: str = "serde-chain") -> Iterator[SparkSession]:
+    """A session on a server of Spark Connect in another process; both end on leaving.
+
+    The client has no JVM, and no files or environment in common with the server's workers but those of the machine.
+
+    Args:
+        app_name: The application's name.
+
+    Yields:
+        The session.
+
+    Raises:
+        ServiceError: The server did not start.
+    """
+    with ConnectServer() as server:
+        session = SparkSession.builder.remote(server.url).appName(app_name).getOrCreate()
+        try:
+            yield session
+        finally:
+            session.stop()
+
+
+class ConnectServer(Service):
+    """A server of Spark Connect, as `start-connect-server.sh` starts one."""
+
+    name = "spark-connect-server"
+
+    @property
+    def url(self) -> str:
+        """What sessions take as its address."""
+        return f"sc://{HOST}:{self._port()}"
+
+    def _environment(self) -> Mapping[str, str]:
+        # The server takes its workers' interpreter from nowhere else.
+        return {"SPARK_LOCAL_IP": HOST, "SPARK_HOME": str(_PYSPARK), "PYSPARK_PYTHON": sys.executable}
+
+    def _prepare(self, folder: Path) -> list[str]:
+        system_java()
+        settings = {
+            **session_settings(folder, "2g"),
+            "spark.connect.grpc.binding.address": HOST,
+            "spark.connect.grpc.binding.port": str(self._port()),
+        }
+        conf = [part for key, value in settings.items() for part in ("--conf", f"{key}={value}")]
+        main = ["--class", "org.apache.spark.sql.connect.service.SparkConnectServer", "--master", "local[2]"]
+        return [str(_PYSPARK / "bin" / "spark-submit"), *main, *conf]
+
+    def _ready(self) -> bool:
+        return port_answers(self._port())
 
 
 class _Daemon(Service):

@@ -8,7 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from serde_chain.testing.services import spark_connect_session, spark_session
-from tests.spark.clusters import local_cluster_session, standalone_session
+from tests.spark.clusters import connect_server_session, local_cluster_session, standalone_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -33,6 +33,7 @@ def event_log_session(app_name: str) -> "Iterator[SparkSession]":
 SESSIONS: "dict[str, Callable[[str], AbstractContextManager[SparkSession]]]" = {
     "local": spark_session,
     "connect": spark_connect_session,
+    "connect-server": connect_server_session,
     "local-cluster": local_cluster_session,
     "event-log": event_log_session,
     "standalone": partial(standalone_session, conf=SPECULATION),

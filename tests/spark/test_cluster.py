@@ -16,6 +16,7 @@ LOCAL_CLUSTER = [
     "../jobs/test_sweep_rounds.py::test_rounds_beside_sweeps[spark-whole]",
     "../jobs/test_sweep_rounds.py::test_rounds_beside_sweeps[spark-fields]",
     "cluster/tasks.py::test_an_executor_that_dies_between_uploads_leaves_no_orphan",
+    "cluster/tasks.py::test_a_stream_goes_on_when_an_executor_dies_between_downloads",
     "cluster/tasks.py::test_a_store_that_fails_now_and_then_leaves_no_orphan",
 ]
 STANDALONE = [

@@ -1,4 +1,4 @@
-"""Tests of this folder once more, on a local Spark Connect server: in a process that never had another session."""
+"""Tests of this folder once more, with Spark Connect: in processes that never had another session."""
 
 import pytest
 
@@ -6,7 +6,10 @@ from tests.spark.elsewhere import run_tests
 
 pytestmark = pytest.mark.full
 
-TESTS = [
+# With a server that the client's process starts, as `SparkSession.builder.remote("local[2]")` does.
+OWN = ["test_decode.py::test_batch[arrow]", "test_sink.py::test_encode[native]"]
+# With one in a process of its own.
+SERVER = [
     "test_decode.py::test_batch[arrow]",
     "test_decode.py::test_structured_streaming",
     "test_decode.py::test_permissive",
@@ -24,6 +27,7 @@ TESTS = [
     "test_sink.py::test_encode[native]",
     "test_sink.py::test_serialize",
     "test_sink.py::test_offload_is_the_mirror_of_resolve",
+    "test_large_fields.py::test_encode_moves_columns_and_leaves_the_rest_to_spark[large-fields, avro-content]",
     "test_large_fields.py::test_fields_that_cannot_be_had",
     "test_large_fields.py::test_paths_of_readers",
     "test_metrics.py::test_what_is_written_and_what_is_read_in_a_batch",
@@ -32,5 +36,6 @@ TESTS = [
 
 
 @pytest.mark.timeout(500)
-def test_the_same_tests() -> None:
-    run_tests("connect", TESTS, seconds=450)
+@pytest.mark.parametrize(("kind", "tests"), [("connect", OWN), ("connect-server", SERVER)])
+def test_the_same_tests(kind: str, tests: list[str]) -> None:
+    run_tests(kind, tests, seconds=450)

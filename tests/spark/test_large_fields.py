@@ -231,6 +231,70 @@ def test_encode(spark: SparkSession, broker: KafkaBroker, topic: str, stored_con
     assert "fetch_field" in plan_of(raw.select(fields.alias("value")).select("value.title"))
 
 
+FIELDS: Any = SCHEMA["fields"]
+SHALLOW = {**SCHEMA, "fields": [*FIELDS[:2], {"name": "source", "type": ["null", FIELDS[2]["type"]]}]}
+KIND = "id:bigint,title:string,source:struct<flux:double,stamp:binary>"
+OWN = "headers array<struct<key:string,value:binary>>"
+
+
+@pytest.mark.parametrize(
+    ("stages", "ids"), [("large-fields, avro", "content"), ("large-fields, avro, large-message", "keyed")]
+)
+def test_encode_moves_columns_and_leaves_the_rest_to_spark(
+    spark: SparkSession, config: Config, tmp_path: Path, stages: str, ids: str
+) -> None:
+    """The same records as of the other engine, and of a chain in Python, byte for byte."""
+    config |= {
+        "value.serializers": stages,
+        "avro.schema": json.dumps(SHALLOW),
+        "large.fields.paths": "t*, source.stamp",
+        "large.message.threshold.bytes": 30,
+        "large.message.id": ids,
+    }
+    values: list[Any] = [{name: alert(at)[name] for name in ("id", "title", "source")} for at in range(COUNT)]
+    values[1]["source"] = {"flux": 1.0, "stamp": None}
+    values[2] |= {"title": "é" * 4096, "source": None}  # 8192 bytes, from which on fields are moved
+    values[4]["title"] = "é" * 4095
+    values[8]["source"] = values[7] = values[9] = None
+    headers: list[Any] = [None, [("trace", b"1")], [("large-fields", b"of another record"), ("trace", b"2")]]
+    rows = [(b"%d" % at, value, headers[at // 3 % 3]) for at, value in enumerate(values)]
+    frame = spark.createDataFrame(rows, f"key binary, value struct<{KIND}>, {OWN}").coalesce(1)
+    assert explain(config, writes=frame, topics="alerts").splitlines()[-1] == (
+        "value: native (Spark's to_avro writes it, Python moves title, source.stamp)"
+    )
+    native, arrow = (
+        frame.transform(encode(config, topic="alerts", engine=name, retries=True)) for name in ("native", "arrow")
+    )
+    assert "move_fields" in plan_of(native)
+    assert "to_avro" in plan_of(native)
+    found = native.collect()
+    assert found == arrow.collect()
+    stored = [path for path in (tmp_path / "payloads").rglob("*") if path.is_file()]
+    with SerializerChain.from_config(config) as chain:
+        for row, (key, value, given) in zip(found, rows, strict=True):
+            own = list(given or [])
+            assert row["value"] == chain(value, RecordContext("alerts", "value", own, key))
+            assert [tuple(header) for header in row["headers"] or []] == own
+    assert [path for path in (tmp_path / "payloads").rglob("*") if path.is_file()] == stored
+    marks = [dict(map(tuple, row["headers"] or ())).get("large-fields") for row in found]
+    assert [mark and mark.count(b'"path"') for mark in marks] == [None, 1, 1, None, 1, 2, None, 0, 1, None, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({}, r"history\[\]\.cutout is moved in Python"),
+        ({"value.serializers": "large-fields, avro, zstd", "large.fields.paths": "title"}, "run in Python"),
+    ],
+)
+def test_fields_that_spark_leaves_to_python(spark: SparkSession, config: Config, changes: Config, reason: str) -> None:
+    config |= {"value.serializers": "large-fields, avro", **changes}
+    frame = spark.createDataFrame([], f"value struct<{KIND},history:array<struct<cutout:binary>>>")
+    with pytest.raises(ConfigError, match=f"engine='native' cannot write: value: .*{reason}"):
+        frame.transform(encode(config, topic="alerts", engine="native"))
+    assert "value: arrow" in explain(config, writes=frame, topics="alerts")
+
+
 KAFKA = "value binary, headers array<struct<key:string,value:binary>>, topic string, partition int, offset bigint"
 
 

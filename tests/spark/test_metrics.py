@@ -87,6 +87,51 @@ def test_the_progress_of_a_streaming_query(
     assert sum(row["offloaded_bytes"] for row in counted) == 8000
 
 
+@pytest.mark.full
+def test_batches_limited_by_bytes(
+    spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, tmp_path: Path
+) -> None:
+    """The recipe of docs/spark.md: bytes per record, as their headers say, become a limit of records."""
+    sizes = [10, 50_000, 2_000, 200_000] * 15
+
+    def send() -> None:
+        with Producer({**broker.client_config(), **config}) as producer:
+            for at, size in enumerate(sizes):
+                producer.produce(topic, bytes([at]) * size)
+
+    send()
+    options = {
+        "kafka.bootstrap.servers": broker.bootstrap_servers,
+        "subscribe": topic,
+        "startingOffsets": "earliest",
+        "includeHeaders": "true",
+    }
+    seen = Observation()
+    raw = spark.read.format("kafka").options(**options).load()
+    raw.transform(observe(seen)).write.format("noop").mode("append").save()
+    payloads = seen.get["offloaded_bytes"]
+    assert payloads == sum(size for size in sizes if size > 10)
+
+    def fetched(most: int) -> list[int]:
+        """The bytes of payloads in each batch of the query, which goes on where it stopped."""
+        limit = max(1, int(most * seen.get["records"] / (seen.get["bytes"] + payloads)))
+        stream = spark.readStream.format("kafka").options(**options, maxOffsetsPerTrigger=str(limit)).load()
+        decoded = stream.transform(observe("batch")).transform(decode(config)).select("value")
+        writer = decoded.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(100)
+        rows = [progress.observedMetrics.get("batch") for progress in query.recentProgress]
+        return [row["offloaded_bytes"] for row in rows if row is not None and row["offloaded_bytes"]]
+
+    batches = fetched(1_000_000)
+    assert sum(batches) == payloads
+    assert len(batches) > 1
+    assert max(batches) < 1.25 * 1_000_000
+    # The limit is not part of the checkpoint.
+    send()
+    assert fetched(2 * payloads) == [payloads]
+
+
 def test_headers_that_are_not_what_they_seem(spark: SparkSession) -> None:
     """What others have written does not end the query."""
     seen = Observation()

@@ -34,6 +34,7 @@ class WritePlan:
         columns: The function's arguments, by their names in Spark's Kafka sink.
         gives: The fields of the returned struct, out of ``key``, ``value``, ``headers`` and ``serde_retries``.
         first: The first stage of the value chain to run; Spark ran those before it.
+        end: The stage before which it ends, as Spark runs the others; None for all. The value's column keeps its type.
         python: The driver's interpreter, for messages.
     """
 
@@ -41,6 +42,7 @@ class WritePlan:
     columns: tuple[str, ...]
     gives: tuple[str, ...]
     first: int = 0
+    end: int | None = None
     python: str = field(default_factory=lambda: sys.executable)
 
 

@@ -19,8 +19,10 @@ from serde_chain.spark.plan.spark_avro import changes_dates, names_not_told_apar
 from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import plan_offload
+from serde_chain.spark.plan.writing_fields import MovePlan, plan_moves
 from serde_chain.stages.avro.stage import AvroSerializer, AvroWay
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer
+from serde_chain.wire.large_fields import join
 
 __all__ = ["NativeWriter", "WritingChoice", "choose_writing"]
 
@@ -69,6 +71,7 @@ class WritingChoice:
         avoidable: The columns that Spark cannot write only because of their type.
         offloads: The position where the value chain begins to offload, and the size from which it does, for
             ``native``; None if it does not.
+        moves: The columns that Python moves to the store before Spark writes, for ``native``; None if it moves none.
     """
 
     engine: str
@@ -76,6 +79,7 @@ class WritingChoice:
     writers: Mapping[str, NativeWriter]
     avoidable: tuple[str, ...]
     offloads: tuple[int, int] | None
+    moves: MovePlan | None
 
 
 def choose_writing(
@@ -100,6 +104,7 @@ def choose_writing(
         SchemaRegistryError: The registry must be queried for the schema's id, and does not answer.
     """
     offloads = plan_offload(setup)
+    moves = plan_moves(setup, types.get(VALUE))
     writers: dict[str, NativeWriter] = {}
     refused: dict[str, _Refused] = {}
     for name, chain in ((VALUE, setup.value), (KEY, setup.key)):
@@ -112,7 +117,13 @@ def choose_writing(
         count = len(chain.stages) if chain is not None else 0
         if name == VALUE and offloads is not None:
             count = offloads[0]
-        writer = _native_writer(chain, count, types[name], is_key=name == KEY, topic=topic, session=session)
+        first = 1 if name == VALUE and isinstance(moves, MovePlan) else 0
+        if name == VALUE and isinstance(moves, str):
+            writer: NativeWriter | _Refused = _Refused(moves)
+        else:
+            writer = _native_writer(
+                chain, range(first, count), types[name], is_key=name == KEY, topic=topic, session=session
+            )
         if isinstance(writer, NativeWriter):
             writers[name] = writer
         elif engine == NATIVE:
@@ -124,7 +135,10 @@ def choose_writing(
     reasons = {name: writer.does for name, writer in writers.items()}
     reasons |= {name: refusal.reason for name, refusal in refused.items()}
     avoidable = tuple(name for name, refusal in refused.items() if refusal.avoidable)
-    return WritingChoice(ARROW if refused else NATIVE, reasons, writers, avoidable, offloads)
+    if isinstance(moves, MovePlan) and VALUE in writers:
+        reasons[VALUE] = f"{reasons[VALUE]}, Python moves {', '.join(map(join, moves.paths))}"
+    planned = moves if isinstance(moves, MovePlan) else None
+    return WritingChoice(ARROW if refused else NATIVE, reasons, writers, avoidable, offloads, planned)
 
 
 def _check_fits(chain: SerializerChain | None, column: DataType, name: str) -> None:
@@ -139,18 +153,18 @@ def _check_fits(chain: SerializerChain | None, column: DataType, name: str) -> N
 
 def _native_writer(  # noqa: PLR0911, each has its reason
     chain: SerializerChain | None,
-    count: int,
+    stages: range,
     column: DataType,
     *,
     is_key: bool,
     topic: str | None,
     session: SparkSession | None,
 ) -> NativeWriter | _Refused:
-    """The way for Spark to replace the first stages of a chain, if it can.
+    """The way for Spark to replace stages of a chain, if it can.
 
     Args:
         chain: The chain; None if the record's bytes are the column itself.
-        count: The number of stages to replace; the others follow in Python.
+        stages: The positions of the stages to replace; the others run in Python.
         column: The column's type.
         is_key: Whether the column has keys.
         topic: The topic, if all records have the same.
@@ -162,11 +176,11 @@ def _native_writer(  # noqa: PLR0911, each has its reason
     Raises:
         SchemaRegistryError: The registry must be queried for the schema's id, and does not answer.
     """
-    if chain is None or (not count and isinstance(column, BinaryType)):
+    if chain is None or (not stages and isinstance(column, BinaryType)):
         return NativeWriter("bytes")
-    if count != 1:
-        return _Refused(f"{chain.labels[max(count - 2, 0)]} and the stages after it run in Python")
-    stage, label = chain.stages[0], chain.labels[0]
+    if len(stages) != 1:
+        return _Refused(f"{chain.labels[max(stages.stop - 2, 0)]} and the stages after it run in Python")
+    stage, label = chain.stages[stages.start], chain.labels[stages.start]
     if _is(stage, BytesSerializer) and isinstance(column, BinaryType):
         return NativeWriter("bytes")
     if _is(stage, StringSerializer) and isinstance(column, StringType):

@@ -129,6 +129,12 @@ class _Way:
         self.plain = plain if key is None else None
 
 
+class _OfObjects(SerializerChain):
+    """The first stages of a chain, which give objects; Spark runs those that make bytes of them."""
+
+    _ending = ()
+
+
 class _Encoder:
     """Executes a plan."""
 
@@ -137,9 +143,10 @@ class _Encoder:
         self._arrow = require("pyarrow", "spark")
         self._setup = setup = open_setup(plan.config)
         value = setup.value
-        if plan.first and value is not None:
+        own = slice(plan.first, plan.end)
+        if value is not None and own != slice(0, None):
             names = [label.partition(" (")[0] for label in value.labels[plan.first :]]
-            value = SerializerChain(value.stages[plan.first :], labels=names)
+            value = (SerializerChain if plan.end is None else _OfObjects)(value.stages[own], labels=names)
         key = setup.key if KEY in plan.gives else None
         self._way = _Way(key, value)
         self._avro = _first_avro(value)
@@ -173,9 +180,10 @@ class _Encoder:
         for start in range(0, count, rows):
             yield self._part({name: column.slice(start, rows) for name, column in columns.items()})
         if not count:
-            yield self._output(_Written([], [], [], []))
+            yield self._output(_Written([], [], [], []), columns[VALUE].type)
 
     def _part(self, columns: Mapping[str, Any]) -> Any:
+        kind = columns[VALUE].type
         columns, way = self._by_columns(columns)
         count = len(columns[VALUE])
         nothing = [None] * count
@@ -201,7 +209,7 @@ class _Encoder:
             else:
                 written.add(way.encoder.encode(Record(*record)))
         self._finish(written)
-        return self._output(written)
+        return self._output(written, kind)
 
     def _by_columns(self, columns: Mapping[str, Any]) -> tuple[Mapping[str, Any], _Way]:
         """The columns, with values written as Avro by the compiled part if it takes all, and the way to encode them."""
@@ -237,12 +245,16 @@ class _Encoder:
         for (at, _), ahead in list(aheads):
             written.put(at, self._uploads.finish(ahead))
 
-    def _output(self, written: _Written) -> Any:
-        arrow = self._arrow
+    def _output(self, written: _Written, kind: Any) -> Any:
+        arrow, is_whole = self._arrow, self._plan.end is None
         pair = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
         ways: dict[str, Callable[[], Any]] = {
             KEY: lambda: arrow.array(map(_bytes, written.keys), arrow.binary()),
-            VALUE: lambda: arrow.array(map(_bytes, written.values), arrow.binary()),
+            VALUE: lambda: (
+                arrow.array(map(_bytes, written.values), arrow.binary())
+                if is_whole
+                else arrow.array(written.values, kind)
+            ),
             # Null without headers, as in Spark's source.
             "headers": lambda: arrow.array(map(_pairs, written.headers), arrow.list_(pair)),
             RETRIES: lambda: self._retries.column(

@@ -8,7 +8,9 @@ from typing import Any
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch, BatchForm
+from serde_chain.base import Buffer
 from serde_chain.errors import ContextualError, DecodeError, SerializationError, is_about_record
+from serde_chain.record import Context
 from serde_chain.signals import let_through
 
 __all__ = ["JsonBatch"]
@@ -19,10 +21,12 @@ class JsonBatch(BatchForm):
 
     Args:
         stage: The stage.
+        document: Gives the document within a record that the stage has read.
     """
 
-    def __init__(self, stage: Callable[..., Any]) -> None:
+    def __init__(self, stage: Callable[..., Any], document: Callable[[Any, Context], Buffer]) -> None:
         self._stage = stage
+        self._document = document
 
     @property
     def arrow_type(self) -> Any:
@@ -36,8 +40,9 @@ class JsonBatch(BatchForm):
             text = None
             if data is not None:
                 try:
-                    self._stage(data, batch.context(row))
-                    text = str(data, "utf-8")
+                    context = batch.context(row)
+                    self._stage(data, context)
+                    text = str(self._document(data, context), "utf-8")
                 except SerializationError as error:
                     batch.fail(row, error)
                 except ContextualError:

@@ -129,11 +129,11 @@ class JsonDeserializer(Deserializer[Any]):
             self.message_format = None
             self.plain = self._read_framed
 
-    def batch_form(self) -> BatchForm | None:
-        """The form for whole columns; None for framed records, whose bytes are more than the document."""
+    def batch_form(self) -> BatchForm:
+        """The form for whole columns: the documents' text, in which framing does not show."""
         from serde_chain.stages.json.batch import JsonBatch
 
-        return None if self._framed else JsonBatch(self)
+        return JsonBatch(self, self._document)
 
     holds_objects = True
 
@@ -151,6 +151,10 @@ class JsonDeserializer(Deserializer[Any]):
 
     def _read_framed(self, data: Buffer) -> Any:
         return self._decode(_behind_frame(data))
+
+    def _document(self, data: Buffer, ctx: Context) -> Buffer:
+        """The document in a valid record."""
+        return _behind_frame(data) if self._framed and get_header(ctx, self._header_name) is None else data
 
 
 def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[[Any], bytes]:

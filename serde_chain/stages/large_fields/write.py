@@ -214,6 +214,18 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
 
         return together(steps, replace, slots=self._slots, undo=self.delete)
 
+    # What Spark needs to know, which moves fields by columns.
+
+    @property
+    def patterns(self) -> tuple[Pattern, ...]:
+        """The fields to move: by exact names, but in open records, if the next stage knows its schema."""
+        return self._patterns
+
+    @property
+    def min_bytes(self) -> int:
+        """Smallest field that is moved, in bytes."""
+        return self._min_bytes
+
     # What a client needs to know of uploads.
 
     @property

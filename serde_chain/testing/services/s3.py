@@ -15,7 +15,7 @@ class S3Server(S3Endpoint):
     """An S3 server that keeps its objects in this process's memory.
 
     It starts quickly but is lenient: it accepts wrong credentials and checksums. Tests that depend on those use
-    `VersityGateway`. All servers of one process share their buckets.
+    `VersityGateway`. All servers of one process share their buckets. A stopped server starts again at the same address.
 
     Example:
         >>> with S3Server() as s3:  # doctest: +SKIP
@@ -28,6 +28,7 @@ class S3Server(S3Endpoint):
     def __init__(self) -> None:
         """Create the server without starting it; `start`, or entering the context, does."""
         self._server: ThreadedMotoServer | None = None
+        self._port = 0
 
     @property
     def url(self) -> str:
@@ -43,8 +44,9 @@ class S3Server(S3Endpoint):
         requests = logging.getLogger("werkzeug")
         if requests.level == logging.NOTSET:
             requests.setLevel(logging.ERROR)  # it would print a line for every request
-        self._server = ThreadedMotoServer(ip_address=HOST, port=0, verbose=False)
+        self._server = ThreadedMotoServer(ip_address=HOST, port=self._port, verbose=False)
         self._server.start()
+        _, self._port = self._server.get_host_and_port()
         return self
 
     def stop(self) -> None:

@@ -26,7 +26,7 @@ def _once(path: Path) -> bool:
 
 
 class DyingStore(LocalStore):
-    """After the first payload, it kills the JVM of its executor."""
+    """After the first payload, written or read, it kills the JVM of its executor."""
 
     def configure(self, config: Mapping[str, object]) -> None:
         super().configure(config)
@@ -34,6 +34,15 @@ class DyingStore(LocalStore):
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         reference = super().publish(topic, data, context)
+        self._die()
+        return reference
+
+    def download(self, reference: str) -> bytes:
+        data = super().download(reference)
+        self._die()
+        return data
+
+    def _die(self) -> None:
         if _once(self._died):
             # A worker's parent is pyspark's daemon, whose parent is the executor.
             command = ["ps", "-o", "ppid=", "-p", str(os.getppid())]
@@ -41,7 +50,6 @@ class DyingStore(LocalStore):
             self._died.write_text(str(executor))
             os.kill(executor, signal.SIGKILL)
             threading.Event().wait(DEADLINE)  # the daemon ends its workers
-        return reference
 
 
 class SlowStore(LocalStore):

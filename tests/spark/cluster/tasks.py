@@ -12,6 +12,7 @@ from pyspark.sql.functions import lit
 
 from payload_stores import open_store
 from payload_stores.base import SupportsList
+from serde_chain import Producer
 from serde_chain.spark import decode, encode, resolve
 from serde_chain.testing.services import KafkaBroker, S3Server
 
@@ -60,9 +61,43 @@ def test_an_executor_that_dies_between_uploads_leaves_no_orphan(
 ) -> None:
     config["large.message.payload.store.class"] = store("DyingStore")
     check(config, payloads(spark).transform(encode(config, topic="alerts")), tmp_path)
-    died = int((tmp_path / "died").read_text())
+    assert_died(tmp_path)
+
+
+def assert_died(path: Path) -> None:
+    """An executor has been killed."""
+    died = int((path / "died").read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(died, 0)
+
+
+def test_a_stream_goes_on_when_an_executor_dies_between_downloads(
+    *,
+    spark: SparkSession,
+    config: Config,
+    broker: KafkaBroker,
+    new_topic: Callable[[int], str],
+    store: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    """No row is lost or there twice."""
+    config["large.message.payload.store.class"] = "local"
+    topic = new_topic(2)
+    sent = {b"%d" % at * LARGE for at in range(TASKS)}
+    with Producer({**config, **broker.client_config()}) as producer:
+        for at, value in enumerate(sorted(sent)):
+            producer.produce(topic, value, partition=at % 2)
+    kafka = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic}
+    options = {**kafka, "startingOffsets": "earliest", "includeHeaders": "true", "maxOffsetsPerTrigger": "2"}
+    records = spark.readStream.format("kafka").options(**options).load()
+    decoded = records.transform(decode({**config, "large.message.payload.store.class": store("DyingStore")}))
+    writer = decoded.writeStream.format("parquet").option("path", str(tmp_path / "table"))
+    query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
+    assert query.awaitTermination(300)
+    assert_died(tmp_path)
+    rows = spark.read.parquet(str(tmp_path / "table")).collect()
+    assert len(rows) == TASKS
+    assert {bytes(row["value"]) for row in rows} == sent
 
 
 def test_a_task_that_runs_twice_leaves_no_orphan(

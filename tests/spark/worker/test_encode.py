@@ -45,6 +45,30 @@ def test_rows(config: dict[str, Any]) -> None:
     assert encoded(plan, (pa.array([], pa.binary()), pa.array([], pa.string()), pa.array([], batch[2].type))) == []
 
 
+def test_fields_before_spark_writes_the_rest(config: dict[str, Any]) -> None:
+    """Columns keep their types; a failure names the stage by its place in the whole chain."""
+    config |= {
+        "value.serializers": "large-fields, json",
+        "large.fields.paths": "text, in.raw",
+        "large.fields.min.bytes": 10,
+    }
+    plan = WritePlan(config, ("value", "topic", "headers"), ("value", "headers"), end=1)
+    kind = pa.struct([("text", pa.string()), ("in", pa.struct([("raw", pa.binary())]))])
+    given = [{"text": "t" * 10, "in": {"raw": b"r" * 9}}, {"text": None, "in": {"raw": b"r" * 10}}, None]
+    values = pa.array(given, kind)
+    headers = pa.array([[], [{"key": "a", "value": b"1"}], []], pa.list_(pa.struct({"key": "str", "value": "binary"})))
+    [part] = encode_batches(pickle.dumps(plan), iter([(values, pa.array(["t"] * 3), headers)]))
+    assert part.type.field("value").type == kind
+    text, raw, nothing = part.to_pylist()
+    assert text["value"]["text"].startswith("file:///")
+    assert text["value"]["in"] == {"raw": b"r" * 9}
+    assert raw["value"]["in"]["raw"].startswith(b"file:///")
+    assert [header["key"] for header in raw["headers"]] == ["a", "large-fields"]
+    assert nothing == {"value": None, "headers": None}
+    with pytest.raises(SerializationError, match=r"stage=large-fields \(1 of 2\)"):
+        encoded(plan, (values, pa.array([None] * 3, pa.string()), headers))
+
+
 def test_large_rows_are_many_parts(config: dict[str, Any]) -> None:
     plan = WritePlan(config, ("value", "topic"), ("value",))
     values = [bytes([at]) * (1 << 20) for at in range(20)]

@@ -93,10 +93,13 @@ def test_misfits_and_foreign_bytes_are_refused(chains: Chains, topic: str) -> No
             read(data, RecordContext(topic, "value"))
 
 
-def test_batches_are_read_behind_the_frame(chains: Chains, topic: str) -> None:
-    write, read = chains("confluent")
-    data = [write({"id": number}, RecordContext(topic, "value")) for number in range(3)]
-    assert read.to_arrow(data, topic=topic).to_pylist() == [{"id": 0}, {"id": 1}, {"id": 2}]
+@pytest.mark.parametrize("framing", ["confluent", "header"])
+def test_batches_are_text_whatever_the_framing(chains: Chains, topic: str, framing: str) -> None:
+    write, read = chains(framing)
+    contexts = [RecordContext(topic, "value", []) for _ in range(3)]
+    data = [write({"id": number}, ctx) for number, ctx in enumerate(contexts)]
+    texts = read.to_arrow(data, [ctx.headers for ctx in contexts], topic=topic)
+    assert texts.to_pylist() == ['{"id":0}', '{"id":1}', '{"id":2}']
 
 
 def test_a_registry_of_others_does_not_matter() -> None:
