@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -224,10 +224,19 @@ class ObjectsStore(BucketStore):
         with suppress(PayloadNotFoundError), self._errors.translated(reference=reference):
             client.delete(name)
 
-    def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
-        names = [self._locate(reference, own_only=True)[1] for reference in references]
-        with self._errors.translated(reference=references[0]):
-            self._own_client().delete(names)  # an error does not say whose it is
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time of a payload, in whole seconds. See :class:`~payload_stores.SupportsInfo`."""
+        client, name = self._locate(reference)
+        with self._errors.translated(reference=reference):
+            head = client.head(name)
+        return PayloadInfo(reference, head["size"], head["last_modified"].astimezone(UTC))
+
+    def _own_name(self, reference: str) -> str:
+        return self._locate(reference, own_only=True)[1]
+
+    def _delete_part(self, names: Mapping[str, str]) -> Mapping[str, PayloadStoreError]:
+        with self._errors.translated(reference=next(iter(names))):
+            self._own_client().delete([*names.values()])  # an error does not say whose it is
         return {}
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:

@@ -9,7 +9,7 @@ Kafka's default ``max.block.ms`` (KIP-1159).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -257,10 +257,21 @@ class S3Store(BucketStore):
             told = field(answer["ResponseMetadata"]["HTTPHeaders"], "date")
             return parsedate_to_datetime(told).astimezone(UTC)
 
-    def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
-        keys = {self._locate(reference, own_only=True)["Key"]: reference for reference in references}
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time of a payload, in whole seconds. See :class:`~payload_stores.SupportsInfo`."""
+        target = self._locate(reference)
+        with translated(reference=reference):
+            answer = self._client.head_object(Bucket=target["Bucket"], Key=target["Key"])
+            size, modified = (field(answer, name) for name in ("ContentLength", "LastModified"))
+        return PayloadInfo(reference, size, modified.astimezone(UTC))
+
+    def _own_name(self, reference: str) -> str:
+        return self._locate(reference, own_only=True)["Key"]
+
+    def _delete_part(self, names: Mapping[str, str]) -> Mapping[str, PayloadStoreError]:
+        keys = {key: reference for reference, key in names.items()}
         wanted: Any = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-        with translated(reference=references[0]):
+        with translated(reference=next(iter(names))):
             answer = self._client.delete_objects(Bucket=self._bucket, Delete=wanted)
         failed: dict[str, PayloadStoreError] = {}
         for error in answer.get("Errors", ()):

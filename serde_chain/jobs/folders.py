@@ -19,7 +19,7 @@ from payload_stores.base import (
     SupportsInfo,
     SupportsList,
 )
-from payload_stores.errors import PayloadNotFoundError, PayloadStoreError
+from payload_stores.errors import PayloadAccessDeniedError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.references import FIRST_CHARACTERS
 from serde_chain.chain import DeserializerChain
 from serde_chain.jobs.references import ReferencePlan
@@ -73,6 +73,8 @@ class Folder:
     def is_old(self, reference: str, before: datetime) -> bool:
         """Whether a payload still exists, and was not renewed since it was listed.
 
+        A renewal comes a grace period after ``before``, so that a time without fractions of a second reveals it.
+
         Raises:
             PayloadStoreError: The store does not answer.
         """
@@ -83,6 +85,8 @@ class Folder:
                 return self.store.info(reference).modified < before
             except PayloadNotFoundError:
                 return False
+            except PayloadAccessDeniedError:
+                pass  # a login that may list and delete, but not read
         prefix = "" if self.root is None else unquote(reference.removeprefix(self.root))
         return any(info.reference == reference for info in self.list(before, prefix))
 
