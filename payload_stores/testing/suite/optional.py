@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import time
 import uuid
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from payload_stores.base import (
     SupportsLeftoverCount,
     SupportsLeftovers,
     SupportsList,
+    SupportsListRange,
     SupportsRanges,
     SupportsStreaming,
 )
@@ -172,6 +174,22 @@ class OptionalTests(StoreTests):
         [oldest, *_rest] = sorted(info.modified for info in store.list(self.topic))
         assert list(store.list(self.topic, before=oldest)) == []
         assert len(list(store.list(self.topic, before=datetime.now(UTC) + timedelta(hours=1)))) == len(ids)
+
+    def test_a_range_of_a_list(self, store: PayloadStore) -> None:
+        if not isinstance(store, SupportsListRange):
+            pytest.skip("the store lists from the first id on")
+        ids = ("-x", "0", "1", "12", "2/1", "A", "a", "ab/1", "b", "z", "~")
+        references = {one: store.publish(self.topic, b"data", PublishContext(payload_id=one)) for one in ids}
+        store.publish(f"{self.topic}2", b"of another topic")
+        store.publish(f"{self.topic}-2", b"of another topic")
+        bounds = ("", "0", "1", "12", "2", "a", "ab/1", "az", "~", "~~")
+        for after, until in itertools.combinations((*bounds, None), 2):
+            listed = store.list_range(self.topic, after=after or "", until=until)
+            wanted = [one for one in ids if one > (after or "") and (until is None or one <= until)]
+            assert [info.reference for info in listed] == [references[one] for one in wanted], (after, until)
+        oldest = min(info.modified for info in store.list_range(self.topic))
+        assert list(store.list_range(self.topic, after="1", before=oldest)) == []
+        assert list(store.list_range("nothing-here", after="1")) == []
 
     @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
     def test_ranges(self, store: PayloadStore, size: int | None) -> None:
