@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import statistics
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import pairwise
@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.harness import Row, Table
 from benchmarks.simulated import config_of, fill
-from benchmarks.spark_queries import cpu_seconds, family
-from benchmarks.sweep_steps import STEPS, Spent, answer_locally, sweep
+from benchmarks.spark_queries import FamilyClock
+from benchmarks.sweep_steps import STEPS, Clock, Spent, answer_locally, sweep
 from serde_chain.jobs.sweeping import SweepReport
 from serde_chain.spark.jobs.sweeping import SparkSweep
 from serde_chain.testing.services import KafkaBroker, spark_session
@@ -35,21 +35,26 @@ def run(*, quick: bool) -> Iterator[Table]:
     """Each step of both engines, for more and more payloads; then a log in which one record in a hundred is large."""
     sizes = PAYLOADS_OF_QUICK if quick else PAYLOADS
     with KafkaBroker() as broker, spark_session("benchmark") as spark, tempfile.TemporaryDirectory() as name:
-        engines = {"local": partial(_local, Path(name)), "Spark": partial(_spark, spark, Path(name))}
+        gateway: Any = SparkContext._gateway  # noqa: SLF001, pyspark has no public name for its JVM
+        of_jvm = FamilyClock(gateway.proc.pid)
+        clock = partial(_cpu_seconds, of_jvm)
+        engines = {"local": partial(_local, Path(name)), "Spark": partial(_spark, spark, clock, Path(name))}
         client = broker.client_config()
         spent: dict[tuple[str, int], Spent] = {}
         for count in sizes:
             fill(broker, f"large-{count}", count)
         for count in (*sizes[:2], *sizes[:2]):  # Java compiles the code it runs
-            engines["Spark"](config_of(client, count), f"large-{count}", count)
+            _checked(*engines["Spark"](config_of(client, count), f"large-{count}"), count)
         for count, times in zip(sizes, TIMES, strict=True):
             config = config_of(client, count)
             for engine, sweep_by in engines.items():
-                several = [sweep_by(config, f"large-{count}", count) for _ in range(1 if quick else times)]
+                several = [_checked(*sweep_by(config, f"large-{count}"), count) for _ in range(1 if quick else times)]
                 spent[engine, count] = _least(several)
         few = sizes[0]
         fill(broker, "mixed", few, plain=PLAIN)
-        mixed = {engine: sweep_by(config_of(client, few), "mixed", few) for engine, sweep_by in engines.items()}
+        mixed = {
+            engine: _checked(*sweep_by(config_of(client, few), "mixed"), few) for engine, sweep_by in engines.items()
+        }
     yield _by_step(spent)
     yield _further(spent, sizes)
     records = few * (1 + PLAIN)
@@ -112,27 +117,28 @@ def _least(several: Sequence[Spent]) -> Spent:
     )
 
 
-def _local(folder: Path, config: dict[str, object], topic: str, count: int) -> Spent:
+def _local(folder: Path, config: dict[str, object], topic: str) -> tuple[SweepReport, Spent]:
     spawn = multiprocessing.get_context("spawn")
     ours, its = spawn.Pipe()
     process = spawn.Process(target=answer_locally, args=(its, config, topic, folder / topic))
     process.start()
     its.close()
     try:
-        report, spent = ours.recv()
+        answer: tuple[SweepReport, Spent] = ours.recv()
     finally:
         process.join()
-    return _checked(report, spent, count)
+    return answer
 
 
-def _spark(spark: SparkSession, folder: Path, config: dict[str, object], topic: str, count: int) -> Spent:
-    gateway: Any = SparkContext._gateway  # noqa: SLF001, pyspark has no public name for its JVM
-    jvm = gateway.proc.pid
+def _spark(
+    spark: SparkSession, clock: Clock, folder: Path, config: dict[str, object], topic: str
+) -> tuple[SweepReport, Spent]:
+    return sweep(partial(SparkSweep, spark, None), config, topic, folder / topic, clock)
 
-    def clock() -> float:
-        return cpu_seconds([os.getpid(), *family(jvm)])
 
-    return _checked(*sweep(partial(SparkSweep, spark, None), config, topic, folder / topic, clock), count)
+def _cpu_seconds(of_jvm: FamilyClock) -> float:
+    """CPU time of this process, without the broker, and of Spark."""
+    return time.process_time() + of_jvm()
 
 
 def _checked(report: SweepReport, spent: Spent, count: int) -> Spent:
