@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -116,18 +116,6 @@ class Sweep:
             "delete": self.orphans * costs.delete / hour,
         }
 
-    def delete_hours(self, in_flight: int, seconds: float, *, together: bool) -> float:
-        """How long one driver deletes: as long as its core computes, or its requests wait.
-
-        Args:
-            in_flight: Deletions at a time (``--deletes``).
-            seconds: What the server takes for a thousand at once, or for a look and a deletion.
-            together: Whether ids are random.
-        """
-        waits = self.orphans / (_PAGE if together else 1) * seconds / in_flight
-        computes = self.orphans * (self.costs.delete if together else self.costs.delete_alone) / 1e6
-        return max(waits, computes) / 3600
-
     @property
     def file_bytes(self) -> float:
         """The local engine's temporary file, or as much on Spark's disks."""
@@ -169,45 +157,67 @@ def costs_of(engine: str, store: str, folder: Path = REPORT) -> Costs:
     )
 
 
-def at_scale(prices: Prices, loads: Sequence[Load], *, store: str = "s3", folder: Path = REPORT) -> None:
+def at_scale(
+    prices: Prices, loads: Sequence[Load], *, store: str = "s3", cores: int = 16, folder: Path = REPORT
+) -> None:
     """Print the table of the model, for pages; cog calls it (``make tables``).
 
     Args:
         prices: The store's.
         loads: A column each.
         store: ``s3`` or ``objects``.
+        cores: Spark's.
         folder: The report.
     """
     print(f"| records per day | {' | '.join(f'{load.records:,.0f}' for load in loads)} |")
     print(f"|---|{'--:|' * len(loads)}")
-    for name, cells in _rows(prices, loads, {name: costs_of(name, store, folder) for name in ("local", "Spark")}):
+    local, spark = ([Sweep(load, costs_of(engine, store, folder)) for load in loads] for engine in ("local", "Spark"))
+    for name, cells in (*_amounts(prices, local), *_times(local, spark, cores)):
         print(f"| {name} | {' | '.join(cells)} |")
 
 
-def _rows(prices: Prices, loads: Sequence[Load], costs: Mapping[str, Costs]) -> Iterator[tuple[str, Iterable[str]]]:
-    local, spark = ([Sweep(load, costs[engine]) for load in loads] for engine in ("local", "Spark"))
-    yield "payloads per day", (f"{load.payloads:,.0f}" for load in loads)
-    yield "days between sweeps", (f"{load.sweep_days:g}" for load in loads)
-    yield "uploads, per day", (_dollars(load.payloads * prices.write / 1000) for load in loads)
-    yield "downloads by one group of readers, per day", (_dollars(load.payloads * prices.read / 1000) for load in loads)
-    yield "one sweep: payloads in the store", (f"{each.listed:,.0f}" for each in local)
-    yield "LIST requests", (f"{each.list_requests:,.0f}" for each in local)
-    yield "these", (_dollars(each.list_requests * prices.write / 1000) for each in local)
-    yield "records to read", (f"{each.log:,.0f}" for each in local)
-    yield "at 1 kB each, GB", (f"{each.log * each.load.record_bytes / 1e9:,.0f}" for each in local)
-    yield "payloads to delete", (f"{each.orphans:,.0f}" for each in local)
-    yield "HEAD requests, ids of the content", (_dollars(each.orphans * prices.read / 1000) for each in local)
-    for engine, several in (("local engine, one core", local), ("Spark, core hours", spark)):
+def _amounts(prices: Prices, sweeps: Sequence[Sweep]) -> Iterator[tuple[str, list[str]]]:
+    loads = [each.load for each in sweeps]
+    yield "payloads per day", [f"{load.payloads:,.0f}" for load in loads]
+    yield "their uploads, PUT", [_dollars(load.payloads * prices.write / 1000) for load in loads]
+    yield "their downloads by a group of readers, GET", [_dollars(load.payloads * prices.read / 1000) for load in loads]
+    yield "**a sweep every**", [f"**{load.sweep_days:g} day{'s' * (load.sweep_days != 1)}**" for load in loads]
+    yield "payloads in the store", [f"{each.listed:,.0f}" for each in sweeps]
+    yield "LIST requests", [f"{each.list_requests:,.0f}" for each in sweeps]
+    yield "LIST requests, cost", [_dollars(each.list_requests * prices.write / 1000) for each in sweeps]
+    yield "records in the log", [f"{each.log:,.0f}" for each in sweeps]
+    yield "their size, 1 kB each", [f"{each.log * each.load.record_bytes / 1e9:,.0f} GB" for each in sweeps]
+    yield "payloads to delete", [f"{each.orphans:,.0f}" for each in sweeps]
+    yield "HEAD requests for ids of the content, cost", [_dollars(each.orphans * prices.read / 1000) for each in sweeps]
+    yield "temporary file, or Spark's disks", [f"{each.file_bytes / 1e9:,.2f} GB" for each in sweeps]
+
+
+def _times(local: Sequence[Sweep], spark: Sequence[Sweep], cores: int) -> Iterator[tuple[str, list[str]]]:
+    for engine, several in (("local engine", local), ("Spark", spark)):
         hours = [each.core_hours() for each in several]
-        yield f"{engine}: CPU hours", (_hours(sum(each.values())) for each in hours)
-        for step in hours[0]:
-            yield f"{step}, h", (_hours(each[step]) for each in hours)
-    yield "temporary file, or Spark's disks, GB", (f"{each.file_bytes / 1e9:,.1f}" for each in local)
+        for step in ("list", "read", "compare"):
+            yield f"CPU time, {engine}: {step}", [_duration(each[step]) for each in hours]
+    yield "CPU time, deletions: random ids", [_duration(each.core_hours()["delete"]) for each in local]
+    yield (
+        "CPU time, deletions: ids of the content",
+        [_duration(each.orphans * each.costs.delete_alone / 3600e6) for each in local],
+    )
+    alone = [_duration(sum(each.core_hours().values())) for each in local]
+    yield "**all, random ids: local engine, one core**", [f"**{time}**" for time in alone]
+    together = [_duration(_with_cores(each.core_hours(), cores)) for each in spark]
+    yield f"**Spark, {cores} cores, and the driver's deletions**", [f"**{time}**" for time in together]
+
+
+def _with_cores(hours: Mapping[str, float], cores: int) -> float:
+    return hours["delete"] + sum(spent for step, spent in hours.items() if step != "delete") / cores
 
 
 def _dollars(amount: float) -> str:
     return f"${amount:,.2f}"
 
 
-def _hours(hours: float) -> str:
-    return f"{hours:,.2f}" if hours >= 0.01 else "< 0.01"
+def _duration(hours: float) -> str:
+    seconds = hours * 3600
+    if seconds < 100:
+        return f"{seconds:,.0f} s" if seconds >= 1 else "< 1 s"
+    return f"{seconds / 60:,.0f} min" if seconds < 6000 else f"{hours:,.1f} h"

@@ -20,14 +20,6 @@ def test_requests_and_hours() -> None:
     assert swept.file_bytes == 10e6 * 200 + 7e6 * 60
 
 
-def test_one_driver_waits_or_computes() -> None:
-    swept = Sweep(LOAD, COSTS)
-    assert swept.delete_hours(10, 1.0, together=True) * 3600 == pytest.approx(300)
-    assert swept.delete_hours(1000, 1.0, together=True) * 3600 == pytest.approx(150)
-    assert swept.delete_hours(10, 0.1, together=False) * 3600 == pytest.approx(30_000)
-    assert swept.delete_hours(1000, 0.1, together=False) * 3600 == pytest.approx(3000)
-
-
 def test_costs_are_those_of_the_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bounds = tmp_path / "bounds.toml"
     bounds.write_text("")
@@ -50,7 +42,11 @@ def test_costs_are_those_of_the_report(tmp_path: Path, capsys: pytest.CaptureFix
     at_scale(Prices(write=0.005, read=0.0004), [Load(1e6), LOAD], folder=tmp_path / "report")
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "| records per day | 1,000,000 | 100,000,000 |"
-    assert "| uploads, per day | $0.05 | $5.00 |" in lines
+    assert "| their uploads, PUT | $0.05 | $5.00 |" in lines
     assert "| LIST requests | 80 | 10,000 |" in lines
-    assert "| these | $0.00 | $0.05 |" in lines
-    assert "| read, h | < 0.01 | 0.39 |" in lines
+    assert "| LIST requests, cost | $0.00 | $0.05 |" in lines
+    assert "| their size, 1 kB each | 7 GB | 700 GB |" in lines
+    assert "| CPU time, Spark: read | 7 s | 12 min |" in lines
+    assert "| **all, random ids: local engine, one core** | **16 s** | **29 min** |" in lines
+    # (140 + 700 + 40 s) / 16 + 150 s
+    assert "| **Spark, 16 cores, and the driver's deletions** | **1 s** | **3 min** |" in lines
