@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks.reports import REPORT, sections
 
-__all__ = ["Costs", "Load", "Prices", "Sweep", "at_scale", "costs_of"]
+__all__ = ["Costs", "Load", "Prices", "Sweep", "at_scale", "costs_of", "further", "memory"]
 
 # Items of a page of ListObjectsV2, and of one DeleteObjects.
 _PAGE: Final = 1000
@@ -134,12 +134,7 @@ def costs_of(engine: str, store: str, folder: Path = REPORT) -> Costs:
     Raises:
         LookupError: It has not all of them.
     """
-    rows = {
-        (table.name, row.name, row.at): statistics.median(row.ours)
-        for section in sections(folder)
-        for table in section.tables
-        for row in table.rows
-    }
+    rows = _figures(folder)
 
     def last(table: str, name: str) -> float:
         """The row of most payloads."""
@@ -155,6 +150,35 @@ def costs_of(engine: str, store: str, folder: Path = REPORT) -> Costs:
         delete=1e6 / last("sweep-deletes-cpu", f"{store}, random ids"),
         delete_alone=1e6 / last("sweep-deletes-cpu", f"{store}, content ids"),
     )
+
+
+def _figures(folder: Path) -> dict[tuple[str, str, str], float]:
+    """The medians of a report, by table, row and position."""
+    return {
+        (table.name, row.name, row.at): statistics.median(row.ours)
+        for section in sections(folder)
+        for table in section.tables
+        for row in table.rows
+    }
+
+
+def further(folder: Path = REPORT) -> None:
+    """Print what each further payload takes, by engine and step, for pages."""
+    _print_by_place(folder, "at-scale-further", "{:.1f} µs")
+
+
+def memory(folder: Path = REPORT) -> None:
+    """Print the peak memory by engine and step, for pages."""
+    _print_by_place(folder, "at-scale-memory", "{:.0f} MiB")
+
+
+def _print_by_place(folder: Path, table: str, form: str) -> None:
+    by_row: dict[str, list[str]] = {}
+    for (of, name, _), figure in _figures(folder).items():
+        if of == table:
+            by_row.setdefault(name, []).append(form.format(figure))
+    for name, cells in by_row.items():
+        print(f"| {name} | {' | '.join(cells)} |")
 
 
 def at_scale(
@@ -198,12 +222,10 @@ def _times(local: Sequence[Sweep], spark: Sequence[Sweep], cores: int) -> Iterat
         for step in ("list", "read", "compare"):
             yield f"CPU time, {engine}: {step}", [_duration(each[step]) for each in hours]
     yield "CPU time, deletions: random ids", [_duration(each.core_hours()["delete"]) for each in local]
-    yield (
-        "CPU time, deletions: ids of the content",
-        [_duration(each.orphans * each.costs.delete_alone / 3600e6) for each in local],
-    )
-    alone = [_duration(sum(each.core_hours().values())) for each in local]
-    yield "**all, random ids: local engine, one core**", [f"**{time}**" for time in alone]
+    alone = [each.orphans * each.costs.delete_alone / 3600e6 for each in local]
+    yield "CPU time, deletions: ids of the content", [_duration(hours) for hours in alone]
+    by_one = [_duration(sum(each.core_hours().values())) for each in local]
+    yield "**all, random ids: local engine, one core**", [f"**{time}**" for time in by_one]
     together = [_duration(_with_cores(each.core_hours(), cores)) for each in spark]
     yield f"**Spark, {cores} cores, and the driver's deletions**", [f"**{time}**" for time in together]
 

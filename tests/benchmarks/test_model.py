@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import Row, Table
-from benchmarks.model import Costs, Load, Prices, Sweep, at_scale, costs_of
+from benchmarks.model import Costs, Load, Prices, Sweep, at_scale, costs_of, further
 from benchmarks.reports import Section, write
 
 COSTS = Costs(list=10, read=2, compare=5, delete=50, delete_alone=1000)
@@ -25,14 +25,14 @@ def test_costs_are_those_of_the_report(tmp_path: Path, capsys: pytest.CaptureFix
     bounds.write_text("")
     with pytest.raises(LookupError, match="no row 'local, list' of at-scale-further"):
         costs_of("local", "s3", tmp_path)
-    further = [
+    steps = [
         Row(f"{engine}, {step}", [cost], at=at)
         for engine in ("local", "Spark")
         for at, cost in (("10 to 100", 99.0), ("100 to 1000", 4.0))
         for step in ("list", "compare")
     ]
     records = [Row("local", [2.0]), Row("Spark", [1.0])]
-    tables = [Table("at-scale-further", "", "µs", further), Table("at-scale-records", "", "µs", records)]
+    tables = [Table("at-scale-further", "", "µs", steps), Table("at-scale-records", "", "µs", records)]
     write(Section("at_scale", tables=tables), tmp_path / "report", bounds)
     deletes = [Row("s3, random ids", [20_000.0]), Row("s3, content ids", [1000.0])]
     tables = [Table("sweep-listing-cpu", "", "", [Row("s3", [1e5])]), Table("sweep-deletes-cpu", "", "", deletes)]
@@ -50,3 +50,5 @@ def test_costs_are_those_of_the_report(tmp_path: Path, capsys: pytest.CaptureFix
     assert "| **all, random ids: local engine, one core** | **16 s** | **29 min** |" in lines
     # (140 + 700 + 40 s) / 16 + 150 s
     assert "| **Spark, 16 cores, and the driver's deletions** | **1 s** | **3 min** |" in lines
+    further(tmp_path / "report")
+    assert "| Spark, compare | 99.0 µs | 4.0 µs |" in capsys.readouterr().out.splitlines()
