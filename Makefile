@@ -159,7 +159,7 @@ docs: venv tables
 
 # The tables of configuration keys on the pages, out of the options that the code declares; those of figures, out of the report.
 tables: venv
-	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md README.md
+	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/at-scale.md README.md
 
 dist: venv
 	@rm -rf dist

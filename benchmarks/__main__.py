@@ -17,7 +17,7 @@ from serde_chain.testing.services.errors import ServiceMissingError
 NAMES = (
     "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "alerts",
     "raw_parquet", "fields", "schemas",
-    "hop", "s3", "stores", "kafka_store", "payloads", "memory", "sweep", "deletes",
+    "hop", "s3", "stores", "kafka_store", "payloads", "memory", "sweep", "at_scale", "deletes",
     "spark_decode", "spark_references", "spark_encode", "spark_memory",
 )  # fmt: skip
 _LONGEST_SECONDS = 1800

@@ -1,4 +1,4 @@
-"""Deletions of a sweep from S3: random ids together, and ids of the content one by one after another look at each."""
+"""Listing and deletions of a sweep in S3: random ids together, others one by one after another look at each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from benchmarks.harness import Row, Table, per_second
 from payload_stores import PublishContext, open_store
 from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
-from serde_chain.jobs.folders import Folder, Listed, list_folders
+from serde_chain.jobs.folders import Folder, Listed, Part, list_folders
 from serde_chain.jobs.manifest import Manifest
 from tests.servers.versitygw import VersityGateway
 
@@ -32,6 +32,7 @@ def run(*, quick: bool) -> Iterator[Table]:
     count = 200 if quick else _PAYLOADS
     wall: dict[tuple[str, str], list[float]] = {}
     cpu: dict[tuple[str, str], list[float]] = {}
+    listing: dict[str, list[float]] = {}
     with VersityGateway() as server, tempfile.TemporaryDirectory() as folder:
         bucket = server.create_bucket()
         configs = {"s3": server.store_config(bucket), "objects": server.objects_config(bucket)}
@@ -42,7 +43,9 @@ def run(*, quick: bool) -> Iterator[Table]:
                 store = open_store(name, configs[name])
                 own = Folder(store, topic, str(store.reference(topic, "-")).removesuffix("-"))
                 before = datetime.now(UTC) + timedelta(hours=1)
-                listed = list(list_folders([own], [0], [store], before))
+                began = time.perf_counter(), time.process_time()
+                listed = list(list_folders([own], [Part(0)], [store], before))
+                listing.setdefault(name, []).append(time.process_time() - began[1])
                 began = time.perf_counter(), time.process_time()
                 gone = _delete(own, listed, before, Path(folder, topic))
                 wall.setdefault((name, ids), []).append(time.perf_counter() - began[0])
@@ -52,6 +55,8 @@ def run(*, quick: bool) -> Iterator[Table]:
                 store.close()
     note = f"{IN_FLIGHT} requests at a time; the server is on the same cores."
     yield Table("sweep-deletes", "Deletions of a sweep from S3", "payloads/s", _rows(count, wall), note=note)
+    rows = [Row(name, per_second(count, seconds)) for name, seconds in listing.items()]
+    yield Table("sweep-listing-cpu", "Listing of a sweep in S3 by its CPU time", "payloads/s", rows, note=note)
     title = "Deletions of a sweep from S3 by CPU time of the sweep"
     yield Table("sweep-deletes-cpu", title, "payloads/s", _rows(count, cpu), note=note)
 

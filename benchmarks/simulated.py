@@ -7,14 +7,22 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import confluent_kafka
 
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext
 from payload_stores.options import Option, integer
 from serde_chain import jobs
+from serde_chain.wire.kip1159 import MARKER
 from tests.memory import peak_bytes
 
+if TYPE_CHECKING:
+    from serde_chain.testing.services import KafkaBroker
+
 OLD: Final = datetime(2026, 1, 1, tzinfo=UTC)
+PARTITIONS: Final = 4
+_PLAIN: Final = b"x" * 200
 
 
 class Simulated(PayloadStore):
@@ -66,6 +74,21 @@ def config_of(client: Mapping[str, object], objects: int) -> dict[str, object]:
         "large.message.payload.store.class": Simulated,
         "simulated.objects": objects,
     }
+
+
+def fill(broker: KafkaBroker, topic: str, objects: int, *, plain: int = 0) -> None:
+    """Create a topic that refers to all but every hundredth object, with some plain records after each reference."""
+    broker.create_topic(topic, PARTITIONS)
+    producer = confluent_kafka.Producer({**broker.client_config(), "linger.ms": 50, "queue.buffering.max.messages": 0})
+    for at in range(objects):
+        if at % 100:
+            url = reference(topic, at).encode()
+            producer.produce(topic, url, partition=at % PARTITIONS, headers=[(MARKER, b"true")])
+        for _ in range(plain):
+            producer.produce(topic, _PLAIN, partition=at % PARTITIONS)
+        if at % (10_000 // (1 + plain)) == 0:
+            producer.flush()
+    producer.flush()
 
 
 def sweep_locally(answer: Connection, config: dict[str, object], topic: str, manifest: Path) -> None:

@@ -125,6 +125,27 @@ def cpu_seconds(processes: Iterable[int] = ()) -> float:
     return ticks / _TICK
 
 
+class FamilyClock:
+    """CPU time of a process and its descendants, with that of ended ones, in seconds.
+
+    Spark ends workers that are idle for a minute, and nobody waits for them: their time is as it was at the last call.
+
+    Args:
+        root: The process.
+    """
+
+    def __init__(self, root: int) -> None:
+        self._root = root
+        self._ticks: dict[int, int] = {}
+
+    def __call__(self) -> float:
+        """The time until now."""
+        for process in family(self._root):
+            # utime and stime: proc_pid_stat(5).
+            self._ticks[process] = sum(map(int, _stat(process)[11:13])) or self._ticks.get(process, 0)
+        return sum(self._ticks.values()) / _TICK
+
+
 def family(root: int) -> list[int]:
     """A process and its descendants."""
     parents = {int(path.name): _stat(int(path.name)) for path in Path("/proc").iterdir() if path.name.isdecimal()}

@@ -13,17 +13,15 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-import confluent_kafka
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from benchmarks.harness import Row, Table
-from benchmarks.simulated import config_of, reference, sweep_locally
+from benchmarks.simulated import config_of, fill, sweep_locally
 from benchmarks.spark_queries import cpu_seconds, family
 from serde_chain import jobs
 from serde_chain.spark import jobs as spark_jobs
 from serde_chain.testing.services import KafkaBroker, spark_session
-from serde_chain.wire.kip1159 import MARKER
 from tests.memory import peak_bytes, reset_peak
 
 OBJECTS: Final = (10_000, 100_000, 1_000_000)
@@ -31,7 +29,6 @@ OBJECTS_OF_QUICK: Final = (500, 1_000, 2_000)
 ROUNDS: Final = 3
 # Repetitions of small sweeps in a round.
 TIMES: Final = (5, 2, 1)
-PARTITIONS: Final = 4
 
 
 @dataclass
@@ -73,7 +70,9 @@ def run(*, quick: bool) -> Iterator[Table]:
     sizes = OBJECTS_OF_QUICK if quick else OBJECTS
     with KafkaBroker() as broker, spark_session("benchmark") as spark, tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        topics = {objects: _fill(broker, objects) for objects in sizes}
+        topics = {objects: f"sweep-{objects}" for objects in sizes}
+        for objects, topic in topics.items():
+            fill(broker, topic, objects)
         for objects in (*sizes[:2], *sizes[:2]):  # Java compiles the code it runs
             _sweep(spark, broker, topics[objects], objects, folder)
         local = [LocalFigures() for _ in sizes]
@@ -108,21 +107,6 @@ def run(*, quick: bool) -> Iterator[Table]:
     jvm = [Row("JVM, in all", [one.jvm_bytes / 2**20], at=f"{one.objects:,}") for one in figures]
     alone = [Row("local, in all", [one.bytes / 2**20], at=at) for one, at in zip(local, places, strict=True)]
     yield Table("sweep-memory", "Peak memory of a sweep", "MiB", [*driver, *jvm, *alone], axis="objects")
-
-
-def _fill(broker: KafkaBroker, objects: int) -> str:
-    """Create a topic that refers to all but every hundredth object."""
-    topic = f"sweep-{objects}"
-    broker.create_topic(topic, PARTITIONS)
-    producer = confluent_kafka.Producer({**broker.client_config(), "linger.ms": 50, "queue.buffering.max.messages": 0})
-    for at in range(objects):
-        if at % 100:
-            url = reference(topic, at).encode()
-            producer.produce(topic, url, partition=at % PARTITIONS, headers=[(MARKER, b"true")])
-        if at % 10_000 == 0:
-            producer.flush()
-    producer.flush()
-    return topic
 
 
 def _sweep(spark: SparkSession, broker: KafkaBroker, topic: str, objects: int, folder: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import BinaryIO, Final
 
 from payload_stores.buffers import checked_range
@@ -54,8 +55,22 @@ class BucketStore(RootedStore):
         """Delete one of the store's own payloads. See :class:`~payload_stores.SupportsDelete`."""
 
     @abstractmethod
-    def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
-        """Delete up to a thousand own payloads at once; the errors of those that were refused, as far as known.
+    def _own_name(self, reference: str) -> str:
+        """The name of one of the store's own objects; no request is sent.
+
+        Raises:
+            UntrustedReferenceError: The reference is not this store's, or longer than any name.
+        """
+
+    @abstractmethod
+    def _delete_part(self, names: Mapping[str, str]) -> Mapping[str, PayloadStoreError]:
+        """Delete up to a thousand own payloads at once.
+
+        Args:
+            names: The objects' names, by reference.
+
+        Returns:
+            The errors of those that were refused, as far as known.
 
         Raises:
             PayloadStoreError: The request failed, or cannot tell which object was refused.
@@ -63,12 +78,10 @@ class BucketStore(RootedStore):
 
     def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
         """Delete the store's own payloads, a thousand at once. See :class:`~payload_stores.SupportsDeleteMany`."""
-        waiting = list(dict.fromkeys(references))
-        for reference in waiting:
-            self.roots.locate(reference, own_only=True)
+        # All of them before the first request: an error means that nothing was deleted.
+        waiting = iter({reference: self._own_name(reference) for reference in references}.items())
         failed: dict[str, PayloadStoreError] = {}
-        for at in range(0, len(waiting), _AT_ONCE):
-            part = waiting[at : at + _AT_ONCE]
+        while part := dict(islice(waiting, _AT_ONCE)):
             try:
                 failed.update(self._delete_part(part))
             except (PayloadStoreUnavailableError, PayloadAccessDeniedError):
@@ -77,7 +90,7 @@ class BucketStore(RootedStore):
                 failed.update(self._delete_singly(part))
         return failed
 
-    def _delete_singly(self, references: Sequence[str]) -> dict[str, PayloadStoreError]:
+    def _delete_singly(self, references: Iterable[str]) -> dict[str, PayloadStoreError]:
         failed: dict[str, PayloadStoreError] = {}
         for reference in references:
             try:

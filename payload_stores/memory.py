@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import BinaryIO, ClassVar, Final
@@ -87,13 +87,25 @@ class MemoryStore(references.RootedStore):
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the current payloads of a topic. See :class:`~payload_stores.SupportsList`."""
+        return self._list(topic, lambda payload_id: payload_id.startswith(prefix), before)
+
+    def list_range(
+        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
+    ) -> Iterator[PayloadInfo]:
+        """List a range of ids. See :class:`~payload_stores.SupportsListRange`."""
+        return self._list(
+            topic, lambda payload_id: payload_id > after and (until is None or payload_id <= until), before
+        )
+
+    def _list(self, topic: str, is_wanted: Callable[[str], bool], before: datetime | None) -> Iterator[PayloadInfo]:
         self.check_topic(topic)
         with self._lock:
-            listed = [(path, stored) for path, stored in self._payloads.items() if path[0] == topic]
-        for path, (data, modified) in listed:
-            is_wanted = "/".join(path[1:]).startswith(prefix) and (before is None or modified < before)
-            if is_wanted and (reference := self.roots.listed(path)) is not None:
-                yield PayloadInfo(reference, len(data), modified)
+            ids = {"/".join(path[1:]): stored for path, stored in self._payloads.items() if path[0] == topic}
+        for payload_id, (data, modified) in sorted(ids.items()):
+            if is_wanted(payload_id) and (before is None or modified < before):
+                reference = self.roots.listed((topic, *payload_id.split("/")))
+                if reference is not None:
+                    yield PayloadInfo(reference, len(data), modified)
 
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         """Store the contents of a reader, in memory like any other payload."""

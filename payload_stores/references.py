@@ -16,7 +16,6 @@ from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.errors import ConfigError, PayloadStoreError, UntrustedReferenceError
 
 __all__ = [
-    "FIRST_CHARACTERS",
     "Location",
     "RootedStore",
     "Roots",
@@ -32,8 +31,6 @@ _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)/([^?#]*)")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # RFC 3986's unreserved characters need no encoding anywhere. A leading dot is kept for temporary files.
 _ID_SEGMENT: Final = re.compile(r"(?!\.)[A-Za-z0-9._~-]{1,200}")
-FIRST_CHARACTERS: Final = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_~-"
-"""First characters of ids; hexadecimal digits come first, since all ids made here begin with one."""
 
 
 @dataclass(frozen=True, slots=True)

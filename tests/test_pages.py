@@ -181,6 +181,14 @@ def test_large_fields(installed: Installed, broker: KafkaBroker, tmp_path: Path)
     assert len(list((tmp_path / "store" / topic).iterdir())) == 200
 
 
+def test_at_scale(installed: Installed, broker: KafkaBroker, s3_server: S3Server, topic: str, tmp_path: Path) -> None:
+    page = PAGES["at-scale.md"]
+    (code,) = python_blocks(page)
+    access = repr(s3_server.store_config(s3_server.create_bucket()))[1:-1]
+    code = substituted(code, broker, tmp_path).replace('"s3.bucket": "payloads"', access).replace("exposures", topic)
+    assert installed(install_line(page)).run(code, tmp_path) == "1 0\n"
+
+
 def test_payloads_in_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "stores" / "kafka.md").read_text(encoding="utf-8")
     (code,) = python_blocks(page)

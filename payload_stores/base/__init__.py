@@ -31,7 +31,7 @@ from payload_stores.base.delete import SupportsDelete, SupportsDeleteMany
 from payload_stores.base.expiration import SupportsExpiration
 from payload_stores.base.info import SupportsInfo
 from payload_stores.base.leftovers import SupportsLeftoverCount, SupportsLeftovers
-from payload_stores.base.listing import PayloadInfo, SupportsList
+from payload_stores.base.listing import PayloadInfo, SupportsList, SupportsListRange
 from payload_stores.base.opt_out import SupportsOptOut
 from payload_stores.base.preparation import SupportsPreparation
 from payload_stores.base.ranges import SupportsRanges
@@ -46,15 +46,15 @@ from payload_stores.records import StoredRecord
 
 CAPABILITIES: Final[tuple[type, ...]] = (
     SupportsClock, SupportsDelete, SupportsDeleteMany, SupportsExpiration, SupportsInfo, SupportsLeftoverCount,
-    SupportsLeftovers, SupportsList, SupportsOptOut, SupportsPreparation, SupportsRanges, SupportsRecords,
-    SupportsRetryCount, SupportsStreaming, SupportsTopics, SupportsTransactions,
+    SupportsLeftovers, SupportsList, SupportsListRange, SupportsOptOut, SupportsPreparation, SupportsRanges,
+    SupportsRecords, SupportsRetryCount, SupportsStreaming, SupportsTopics, SupportsTransactions,
 )  # fmt: skip
 """All optional capabilities of a :class:`PayloadStore`; a middleware has those of its inner store."""
 
 __all__ = [
     "CAPABILITIES", "Buffer", "PayloadInfo", "PayloadStore", "PublishContext", "RecordWriter", "StoredRecord",
     "SupportsClock", "SupportsDelete", "SupportsDeleteMany", "SupportsExpiration", "SupportsInfo",
-    "SupportsLeftoverCount", "SupportsLeftovers", "SupportsList", "SupportsOptOut", "SupportsPreparation",
-    "SupportsRanges", "SupportsRecords", "SupportsRetryCount", "SupportsStreaming", "SupportsTopics",
-    "SupportsTransactions",
+    "SupportsLeftoverCount", "SupportsLeftovers", "SupportsList", "SupportsListRange", "SupportsOptOut",
+    "SupportsPreparation", "SupportsRanges", "SupportsRecords", "SupportsRetryCount", "SupportsStreaming",
+    "SupportsTopics", "SupportsTransactions",
 ]  # fmt: skip

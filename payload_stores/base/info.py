@@ -14,7 +14,8 @@ __all__ = ["SupportsInfo"]
 class SupportsInfo(Protocol, metaclass=Capability):
     """A store that returns size and time of one payload, cheaper than by a listing.
 
-    A store that can list by an id's first characters in one request does not need it.
+    Servers of objects charge a listing of one id like one of a thousand, and some twelve times as much as a question
+    about one object.
 
     Example:
         >>> from payload_stores import open_store
@@ -24,7 +25,10 @@ class SupportsInfo(Protocol, metaclass=Capability):
     """
 
     def info(self, reference: str) -> PayloadInfo:
-        """Size and time of a payload, as in a listing.
+        """Size and time of a payload.
+
+        The time is that of a listing, or its whole second: an HTTP date (RFC 9110, section 5.6.7) has no fractions. So
+        it is never later than in a listing, and less than a second earlier.
 
         Raises:
             PayloadNotFoundError: The payload is gone.

@@ -11,7 +11,7 @@ from payload_stores.base.capability import Capability
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["PayloadInfo", "SupportsList"]
+__all__ = ["PayloadInfo", "SupportsList", "SupportsListRange"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,8 +52,38 @@ class SupportsList(Protocol, metaclass=Capability):
 
         Args:
             topic: The topic.
-            prefix: First characters of the ids to list, so that several readers can share a large topic; may contain
-                ``/``.
+            prefix: First characters of the ids to list; may contain ``/``.
+            before: List only payloads written or renewed before this time, with time zone.
+
+        Raises:
+            PayloadStoreError: The listing is incomplete.
+        """
+
+
+@runtime_checkable
+class SupportsListRange(Protocol, metaclass=Capability):
+    """A store that lists a range of a topic's ids at the cost of these alone: several readers can share a topic.
+
+    Ids are sorted by their characters. Ranges with common bounds have every payload once.
+
+    Example:
+        >>> from payload_stores import PublishContext, open_store
+        >>> store = open_store("memory", {})
+        >>> for name in ("1", "2", "3"):
+        ...     _ = store.publish("ranges", b"payload", PublishContext(payload_id=name))
+        >>> [info.reference for info in store.list_range("ranges", after="1", until="2")]
+        ['memory:///ranges/2']
+    """
+
+    def list_range(
+        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
+    ) -> Iterator[PayloadInfo]:
+        """Yield the payloads of a topic within a range of ids, in their order, a page at a time.
+
+        Args:
+            topic: The topic.
+            after: List only ids behind this one.
+            until: List only ids up to this one, inclusive; None for all.
             before: List only payloads written or renewed before this time, with time zone.
 
         Raises:

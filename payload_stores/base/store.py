@@ -60,8 +60,6 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
         stable_references: Whether publishing a payload again with the same id returns the same reference. If not, each
             payload belongs to one record, and keys cannot be offloaded: equal keys must stay equal.
-        shares_listing: Whether listing a prefix of ids costs no more than the payloads listed, rather than the whole
-            topic, so that sharing a listing makes it faster.
 
     Example:
         >>> from payload_stores import open_store
@@ -96,7 +94,6 @@ class PayloadStore(Checks, HasCapabilities, ABC):
     max_payload_bytes: int = 1 << 30
     grace_ms: int = 86_400_000
     stable_references: bool = True
-    shares_listing: bool = False
 
     def configure(self, config: Mapping[str, object]) -> None:
         """Read the configuration: dotted keys, including those of other stores and the client.

@@ -83,7 +83,6 @@ class Middleware(PayloadStore):
     max_payload_bytes: int = _forwarded()
     grace_ms: int = _forwarded()
     stable_references: bool = _forwarded()
-    shares_listing: bool = _forwarded()
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -218,6 +217,11 @@ class Middleware(PayloadStore):
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         return self._inner.list(topic, prefix=prefix, before=before)
+
+    def list_range(
+        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
+    ) -> Iterator[PayloadInfo]:
+        return self._inner.list_range(topic, after=after, until=until, before=before)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         return self._inner.remove_leftovers(older_than_ms)

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 
 from payload_stores import references
-from payload_stores.base import Buffer, PayloadInfo, PublishContext
+from payload_stores.base import Buffer, PayloadInfo, PublishContext, SupportsListRange
 from payload_stores.bucket_store import BucketStore
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.ids import sha256_digest
@@ -143,7 +143,6 @@ class ObjectsStore(BucketStore):
             backoff_ms=_MAX_BACKOFF_MS,
         )
         self._errors = self._clients.errors
-        self.shares_listing = self._clients.begins_anywhere
         self._clients.of(place.host)  # reports what obstore refuses
         self._part_bytes = self.PART.read(config)
         self._threads = DaemonPool(PARALLEL)
@@ -224,10 +223,19 @@ class ObjectsStore(BucketStore):
         with suppress(PayloadNotFoundError), self._errors.translated(reference=reference):
             client.delete(name)
 
-    def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
-        names = [self._locate(reference, own_only=True)[1] for reference in references]
-        with self._errors.translated(reference=references[0]):
-            self._own_client().delete(names)  # an error does not say whose it is
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time of a payload, in whole seconds. See :class:`~payload_stores.SupportsInfo`."""
+        client, name = self._locate(reference)
+        with self._errors.translated(reference=reference):
+            head = client.head(name)
+        return PayloadInfo(reference, head["size"], head["last_modified"].astimezone(UTC))
+
+    def _own_name(self, reference: str) -> str:
+        return self._locate(reference, own_only=True)[1]
+
+    def _delete_part(self, names: Mapping[str, str]) -> Mapping[str, PayloadStoreError]:
+        with self._errors.translated(reference=next(iter(names))):
+            self._own_client().delete([*names.values()])  # an error does not say whose it is
         return {}
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
@@ -236,21 +244,45 @@ class ObjectsStore(BucketStore):
         if not references.begins_id(prefix):
             return
         start = "/".join((*self.roots.own.segments, topic, prefix))
+        # obstore lists whole folders: the server skips names before the prefix, and reading ends after it.
+        offset = _before(start) if prefix and self._clients.is_ordered else None
+        for name, info in self._list(topic, start.rpartition("/")[0], offset, before):
+            if name.startswith(start):
+                if info is not None:
+                    yield info
+            elif self._clients.is_ordered and name > start:
+                return
+
+    def list_range(
+        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
+    ) -> Iterator[PayloadInfo]:
+        """List a range of ids, a thousand per request. See :class:`~payload_stores.SupportsListRange`."""
+        self.check_topic(topic)
+        folder = "/".join((*self.roots.own.segments, topic))
+        end = None if until is None else f"{folder}/{until}"
+        for name, info in self._list(topic, folder, f"{folder}/{after}" if after else None, before):
+            if end is not None and name > end:
+                return
+            if info is not None:
+                yield info
+
+    def supports(self, capability: type) -> bool:
+        """Without ranges where a listing always begins at the first name, as in Azure."""
+        if capability is SupportsListRange and not self._clients.begins_anywhere:
+            return False
+        return super().supports(capability)
+
+    def _list(
+        self, topic: str, folder: str, offset: str | None, before: datetime | None
+    ) -> Iterator[tuple[str, PayloadInfo | None]]:
+        """Names in a folder behind an offset, each with its payload; None if it is younger, or has no reference."""
         with self._errors.translated(topic=topic):
-            client = self._own_client()
-            # obstore lists whole folders: the server skips names before the prefix, and reading ends after it.
-            offset = _before(start) if prefix and self._clients.is_ordered else None
-            for page in self._pages(client, start.rpartition("/")[0], offset):
+            for page in self._pages(self._own_client(), folder, offset):
                 for item in page:
-                    name = item["path"]
-                    if not name.startswith(start):
-                        if self._clients.is_ordered and name > start:
-                            return
-                        continue
-                    modified = item["last_modified"].astimezone(UTC)
+                    name, modified = item["path"], item["last_modified"].astimezone(UTC)
                     path = name.split("/")[len(self.roots.own.segments) :]
-                    if (before is None or modified < before) and (reference := self.roots.listed(path)) is not None:
-                        yield PayloadInfo(reference, item["size"], modified)
+                    reference = self.roots.listed(path) if before is None or modified < before else None
+                    yield name, None if reference is None else PayloadInfo(reference, item["size"], modified)
 
     def _pages(self, client: Client, folder: str, offset: str | None) -> Iterator[Any]:
         """Pages of a listing; it continues after a name that obstore refuses."""

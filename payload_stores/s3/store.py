@@ -9,7 +9,7 @@ Kafka's default ``max.block.ms`` (KIP-1159).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
-from payload_stores.base import Buffer, PayloadInfo, PublishContext
+from payload_stores.base import Buffer, PayloadInfo, PublishContext, SupportsListRange
 from payload_stores.bucket_store import BucketStore
 from payload_stores.counter import Counter
 from payload_stores.errors import ConfigError, PayloadStoreError
@@ -72,6 +72,8 @@ _CONNECTIONS: Final = 64
 _STREAM_AHEAD: Final = 2
 # "Naming Amazon S3 objects" in its User Guide: in UTF-8.
 _MAX_KEY_BYTES: Final = 1024
+# "Directory bucket naming rules" there.
+_DIRECTORY_BUCKET: Final = "--x-s3"
 # "Sharing objects with presigned URLs" there.
 _MAX_LINK_SECONDS: Final = 7 * 86_400
 
@@ -94,7 +96,6 @@ class S3Store(BucketStore):
     """
 
     scheme = "s3"
-    shares_listing = True
 
     BUCKET: ClassVar[Option[str]] = Option("s3.bucket", text, "", required=True, doc="bucket for the payloads")
     PREFIX: ClassVar[Option[str]] = Option("s3.prefix", text, "", doc="folder in the bucket, such as payloads/")
@@ -257,10 +258,21 @@ class S3Store(BucketStore):
             told = field(answer["ResponseMetadata"]["HTTPHeaders"], "date")
             return parsedate_to_datetime(told).astimezone(UTC)
 
-    def _delete_part(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
-        keys = {self._locate(reference, own_only=True)["Key"]: reference for reference in references}
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time of a payload, in whole seconds. See :class:`~payload_stores.SupportsInfo`."""
+        target = self._locate(reference)
+        with translated(reference=reference):
+            answer = self._client.head_object(Bucket=target["Bucket"], Key=target["Key"])
+            size, modified = (field(answer, name) for name in ("ContentLength", "LastModified"))
+        return PayloadInfo(reference, size, modified.astimezone(UTC))
+
+    def _own_name(self, reference: str) -> str:
+        return self._locate(reference, own_only=True)["Key"]
+
+    def _delete_part(self, names: Mapping[str, str]) -> Mapping[str, PayloadStoreError]:
+        keys = {key: reference for reference, key in names.items()}
         wanted: Any = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-        with translated(reference=references[0]):
+        with translated(reference=next(iter(names))):
             answer = self._client.delete_objects(Bucket=self._bucket, Delete=wanted)
         failed: dict[str, PayloadStoreError] = {}
         for error in answer.get("Errors", ()):
@@ -271,15 +283,34 @@ class S3Store(BucketStore):
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic, a thousand per request. See :class:`~payload_stores.SupportsList`."""
-        self.check_topic(topic)
-        if not references.begins_id(prefix):
-            return
-        prefix = "/".join((*self.roots.own.segments, topic, prefix))
+        folder = self._folder(topic)
+        if references.begins_id(prefix):
+            yield from self._list(topic, before, prefix=folder + prefix)
+
+    def list_range(
+        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
+    ) -> Iterator[PayloadInfo]:
+        """List a range of ids, a thousand per request. See :class:`~payload_stores.SupportsListRange`."""
+        folder = self._folder(topic)
+        end = None if until is None else folder + until
+        yield from self._list(topic, before, prefix=folder, start=folder + after, end=end)
+
+    def supports(self, capability: type) -> bool:
+        """Without ranges for directory buckets, which are not sorted ("ListObjectsV2" in the S3 API Reference)."""
+        if capability is SupportsListRange and self._bucket.endswith(_DIRECTORY_BUCKET):
+            return False
+        return super().supports(capability)
+
+    def _list(
+        self, topic: str, before: datetime | None, *, prefix: str, start: str = "", end: str | None = None
+    ) -> Iterator[PayloadInfo]:
+        where: Any = {"Prefix": prefix, "StartAfter": start} if start > prefix else {"Prefix": prefix}
         with translated(topic=topic):
-            pages = self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=prefix)
-            for page in pages:
+            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **where):
                 field(page, "IsTruncated")  # otherwise an answer without a body would be an empty list
                 for item in page.get("Contents", ()):
+                    if end is not None and item["Key"] > end:
+                        return
                     path = item["Key"].split("/")[len(self.roots.own.segments) :]
                     modified = item["LastModified"].astimezone(UTC)
                     if (before is None or modified < before) and (reference := self.roots.listed(path)) is not None:

@@ -25,7 +25,7 @@ Kind = Literal["latency", "transient", "permanent", "cut", "corrupt", "hang", "e
 
 # Operations that return payloads, which can be damaged.
 _READS: Final = frozenset({"download", "download_record", "read_range", "open"})
-_CUTS: Final = _READS | {"publish", "publish_stream", "publish_record", "list"}
+_CUTS: Final = _READS | {"publish", "publish_stream", "publish_record", "list", "list_range"}
 _OPERATIONS: Final = _CUTS | {"delete", "delete_many", "info", "expiration", "set_expiration", "unprepared"}
 _AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record", "delete", "delete_many"})
 
@@ -221,6 +221,14 @@ class FaultyStore(Middleware):
         """List a topic's payloads; a cut comes in the middle."""
         toxics = self._begin("list", topic)
         listed = super().list(topic, prefix=prefix, before=before)
+        return self._cut_list([*listed]) if "cut" in toxics else listed
+
+    def list_range(
+        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
+    ) -> Iterator[PayloadInfo]:
+        """List a range of a topic's ids; a cut comes in the middle."""
+        toxics = self._begin("list_range", topic)
+        listed = super().list_range(topic, after=after, until=until, before=before)
         return self._cut_list([*listed]) if "cut" in toxics else listed
 
     def _cut_list(self, listed: Sequence[PayloadInfo]) -> Iterator[PayloadInfo]:

@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -89,7 +90,8 @@ def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
 @click.option(
     "--checkpoint",
     metavar="FOLDER",
-    help="A folder shared by Spark's driver and executors, so that the sweep survives executors that end.",
+    help="A folder shared by Spark's driver and executors, so that the sweep survives executors that end; implies "
+    "--engine spark.",
 )
 @click.option(
     "--deletes",
@@ -118,7 +120,12 @@ def sweep(  # noqa: PLR0917, click passes them by name
     topics that may refer to them, including mirrors and dead-letter topics. Without --delete, nothing is deleted.
     Exit code 1: the sweep failed or is incomplete; it is safe to run it again.
     """
+    if checkpoint is not None:
+        if engine == _LOCAL:
+            raise click.UsageError("--checkpoint is for --engine spark: a local sweep keeps its listing in TMPDIR.")
+        engine = _SPARK
     options: dict[str, Any] = {"grace_ms": grace, "delete": delete, "manifest": manifest, "deletes_in_flight": deletes}
+    started = time.monotonic()
     if _is_local(engine, master, conf, file, topics):
         from serde_chain import jobs
 
@@ -129,7 +136,12 @@ def sweep(  # noqa: PLR0917, click passes them by name
             from serde_chain.spark.jobs import sweep as run
 
             report = run(spark, file, topics, progress=told, checkpoint=checkpoint, **options)
-    content = {**dataclasses.asdict(report), "manifest": None if report.manifest is None else str(report.manifest)}
+    content = {
+        "topics": topics,
+        **dataclasses.asdict(report),
+        "manifest": None if report.manifest is None else str(report.manifest),
+        "seconds": round(time.monotonic() - started, 1),
+    }
     lines = [
         f"{report.live:,} payloads are in use, {report.listed:,} in the stores are older than the grace period",
         f"{report.orphans:,} of these {'is' if report.orphans == 1 else 'are'} in no record",

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Final, NamedTuple, Self
 
@@ -74,34 +75,27 @@ class Deleter:
         """
         parts = self._parts(payloads)
         while group := list(islice(parts, _AT_ONCE)):
-            done = list(self._pool.map(self._delete, group))
+            done = list(self._pool.map(lambda delete: delete(), group))
             yield Deleted(
                 sum(each.payloads for each in done),
                 sum(each.bytes for each in done),
                 tuple(error for each in done for error in each.refused),
             )
 
-    def _parts(self, payloads: Sequence[Listed]) -> Iterator[list[Listed]]:
-        """What one request deletes."""
+    def _parts(self, payloads: Sequence[Listed]) -> Iterator[Callable[[], Deleted]]:
+        """The deletions: many payloads by one request, or one payload after another look at it."""
         alone: list[Listed] = []
         together: dict[int, list[Listed]] = {}
         for payload in payloads:
             is_unique = self._folders[payload.folder].is_unique(payload.reference)
             (together.setdefault(payload.folder, []) if is_unique else alone).append(payload)
-        for of_folder in together.values():
-            yield from pages_of(of_folder, _AT_ONCE)
+        for folder, of_folder in together.items():
+            for page in pages_of(of_folder, _AT_ONCE):
+                yield partial(self._delete_together, self._folders[folder], page)
         for payload in alone:
-            yield [payload]
+            yield partial(self._delete_alone, self._folders[payload.folder], payload)
 
-    def _delete(self, part: Sequence[Listed]) -> Deleted:
-        folder = self._folders[part[0].folder]
-        if not folder.is_unique(part[0].reference):
-            try:
-                return self._delete_old(folder, part[0])
-            except PayloadStoreError as error:
-                if error.transient:
-                    raise
-                return Deleted(refused=(error,))
+    def _delete_together(self, folder: Folder, part: Sequence[Listed]) -> Deleted:
         for payload in part:
             self._manifest.note(payload.reference, payload.size, payload.time)
         failed = folder.delete_many([payload.reference for payload in part])
@@ -110,9 +104,14 @@ class Deleter:
         gone = [payload.size for payload in part if payload.reference not in failed]
         return Deleted(len(gone), sum(gone), tuple(failed.values()))
 
-    def _delete_old(self, folder: Folder, payload: Listed) -> Deleted:
-        if not folder.is_old(payload.reference, self._before):
-            return Deleted()
-        self._manifest.note(payload.reference, payload.size, payload.time)
-        folder.delete(payload.reference)
+    def _delete_alone(self, folder: Folder, payload: Listed) -> Deleted:
+        try:
+            if not folder.is_old(payload.reference, self._before):
+                return Deleted()
+            self._manifest.note(payload.reference, payload.size, payload.time)
+            folder.delete(payload.reference)
+        except PayloadStoreError as error:
+            if error.transient:
+                raise
+            return Deleted(refused=(error,))
         return Deleted(1, payload.size)

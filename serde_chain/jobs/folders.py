@@ -18,25 +18,20 @@ from payload_stores.base import (
     SupportsDeleteMany,
     SupportsInfo,
     SupportsList,
+    SupportsListRange,
 )
-from payload_stores.errors import PayloadNotFoundError, PayloadStoreError
-from payload_stores.references import FIRST_CHARACTERS
+from payload_stores.errors import PayloadAccessDeniedError, PayloadNotFoundError, PayloadStoreError
 from serde_chain.chain import DeserializerChain
 from serde_chain.jobs.references import ReferencePlan
 from serde_chain.stages.large_message.stores import without_deadline
 
-__all__ = ["SHARES", "Folder", "Listed", "folders_of", "list_folders", "names_of", "pages_of", "stores_of"]
+__all__ = ["Folder", "Listed", "Part", "folders_of", "list_folders", "names_of", "pages_of", "stores_of"]
 
-_DIGITS: Final = 16
 _ANY_ID: Final = "-"
 _MOST_NAMES: Final = 64
 # A random UUID (RFC 9562, section 5.4).
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-# Each has one hexadecimal digit, so that all have about the same number of payloads, and some of the other characters.
-SHARES: Final = tuple((FIRST_CHARACTERS[at], *FIRST_CHARACTERS[_DIGITS + at :: _DIGITS]) for at in range(_DIGITS))
-"""The first characters of ids, divided among the readers that can share a folder."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +59,22 @@ class Folder:
         assert isinstance(store, SupportsList)  # noqa: S101, chosen for that
         yield from store.list(self.topic, prefix=prefix, before=before)
 
+    def list_range(
+        self, before: datetime | None = None, after: str = "", until: str | None = None
+    ) -> Iterator[PayloadInfo]:
+        """List a range of ids, of a store that can (:class:`~payload_stores.SupportsListRange`).
+
+        Raises:
+            PayloadStoreError: The listing is incomplete.
+        """
+        store = without_deadline(self.store)
+        assert isinstance(store, SupportsListRange)  # noqa: S101, chosen for that
+        yield from store.list_range(self.topic, after=after, until=until, before=before)
+
+    def id_of(self, reference: str) -> str:
+        """The id of a payload, or as much of its reference as is known to have it."""
+        return unquote(reference.removeprefix(self.root or ""))
+
     def name(self, reference: str) -> int:
         """The name of a payload in the records that refer to it (:func:`names_of`)."""
         has_root = self.root is not None and reference.startswith(self.root)
@@ -72,6 +83,8 @@ class Folder:
 
     def is_old(self, reference: str, before: datetime) -> bool:
         """Whether a payload still exists, and was not renewed since it was listed.
+
+        A renewal comes a grace period after ``before``, so that a time without fractions of a second reveals it.
 
         Raises:
             PayloadStoreError: The store does not answer.
@@ -83,7 +96,9 @@ class Folder:
                 return self.store.info(reference).modified < before
             except PayloadNotFoundError:
                 return False
-        prefix = "" if self.root is None else unquote(reference.removeprefix(self.root))
+            except PayloadAccessDeniedError:
+                pass  # a login that may list and delete, but not read
+        prefix = "" if self.root is None else self.id_of(reference)
         return any(info.reference == reference for info in self.list(before, prefix))
 
     def is_unique(self, reference: str) -> bool:
@@ -112,6 +127,20 @@ class Folder:
         self.store.delete(reference)
 
 
+class Part(NamedTuple):
+    """A range of ids in a folder; by default all.
+
+    Attributes:
+        folder: The index of the folder among all folders.
+        after: The range begins behind this id.
+        until: It ends with this id; None for the last one.
+    """
+
+    folder: int
+    after: str = ""
+    until: str | None = None
+
+
 class Listed(NamedTuple):
     """A listed payload.
 
@@ -137,30 +166,28 @@ class Listed(NamedTuple):
 
 def list_folders(
     folders: Sequence[Folder],
-    chosen: Iterable[int],
+    parts: Iterable[Part],
     stores: Sequence[PayloadStore],
     before: datetime,
-    prefixes: Sequence[str] = ("",),
 ) -> Iterator[Listed]:
     """List folders, only their own store's payloads: below its prefix may be another store, with its own topics.
 
     Args:
         folders: All folders.
-        chosen: The indexes of those to list.
+        parts: What of them is listed.
         stores: All stores.
         before: List only payloads written before this time.
-        prefixes: List only ids that begin with one of these.
 
     Raises:
         PayloadStoreError: The listing is incomplete.
     """
-    for at in chosen:
-        folder = folders[at]
-        for prefix in prefixes:
-            for info in folder.list(before, prefix):
-                if len(stores) == 1 or max(stores, key=lambda store: store.claim(info.reference)) is folder.store:
-                    modified = (info.modified - _EPOCH) // timedelta(microseconds=1)
-                    yield Listed(folder.name(info.reference), info.reference, info.size, modified, at)
+    for part in parts:
+        folder = folders[part.folder]
+        is_whole = not part.after and part.until is None
+        for info in folder.list(before) if is_whole else folder.list_range(before, part.after, part.until):
+            if len(stores) == 1 or max(stores, key=lambda store: store.claim(info.reference)) is folder.store:
+                modified = (info.modified - _EPOCH) // timedelta(microseconds=1)
+                yield Listed(folder.name(info.reference), info.reference, info.size, modified, part.folder)
 
 
 def pages_of(payloads: Iterable[Listed], size: int) -> Iterator[list[Listed]]:

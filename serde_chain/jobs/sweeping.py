@@ -216,8 +216,9 @@ def run_sweep(
             )
         now, skew = _now([folder.store for folder in folders])
         scope = Scope(config, plan, readers, stores, folders, now - timedelta(milliseconds=grace_ms))
+        bounds = stack.enter_context(TopicBounds(config, plan.topics, READ_UNCOMMITTED))
         engine = stack.enter_context(open_engine(scope))
-        run = _Sweep(scope, engine, progress or _no_progress)
+        run = _Sweep(scope, bounds, engine, progress or _no_progress)
         run.warn(grace_ms, unable, skew)
         return run.run(Manifest(manifest) if delete else None, deletes_in_flight)
 
@@ -251,9 +252,8 @@ def _no_progress(_what: str, _count: int) -> None:
 class _Sweep:
     """A running sweep."""
 
-    def __init__(self, scope: Scope, engine: SweepEngine, progress: Progress) -> None:
-        self._scope, self._engine, self._progress = scope, engine, progress
-        self._bounds = TopicBounds(scope.config, scope.plan.topics, READ_UNCOMMITTED)
+    def __init__(self, scope: Scope, bounds: TopicBounds, engine: SweepEngine, progress: Progress) -> None:
+        self._scope, self._bounds, self._engine, self._progress = scope, bounds, engine, progress
         self._ends: Ends = {}
         self._placeholders = self._malformed = 0
         self._warnings: list[str] = []

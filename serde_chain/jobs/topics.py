@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
 
 from serde_chain import config as configuration
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
@@ -45,7 +46,7 @@ def named_topics(topics: str | Sequence[str]) -> tuple[str, ...]:
 
 
 class TopicBounds:
-    """Asks for the bounds of topics.
+    """Asks for the bounds of topics, by one consumer and one admin client; a context manager.
 
     A job that deletes payloads reads the whole log, including records of open and aborted transactions: an open
     transaction may hide committed records, whose payloads are in use.
@@ -54,11 +55,23 @@ class TopicBounds:
         config: Flat configuration of a client.
         topics: The topics.
         isolation: ``read_uncommitted`` for the whole log, ``read_committed`` for what readers see.
+
+    Raises:
+        ConfigError: librdkafka refuses the configuration.
     """
 
     def __init__(self, config: Mapping[str, object], topics: Sequence[str], isolation: str) -> None:
-        self._config, self._topics, self.isolation = config, topics, isolation
+        self._topics = topics
         self._ids: dict[str, str] = {}
+        self._admin: AdminClient = make_client(AdminClient, config, {"error_cb": log_error})
+        settings: dict[str, Any] = {"isolation.level": isolation}
+        self._reader = PartitionReader(config, GROUP, failure=JobError, **settings)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._reader.close()
 
     def bounds(self) -> tuple[Ends, Ends]:
         """The first offsets of all partitions, and their ends.
@@ -68,21 +81,31 @@ class TopicBounds:
         """
         first: dict[tuple[str, int], int] = {}
         ends: dict[tuple[str, int], int] = {}
-        settings: dict[str, Any] = {"isolation.level": self.isolation}
-        with PartitionReader(self._config, GROUP, failure=JobError, **settings) as reader:
-            for topic in self._topics:
-                for partition, (low, high) in reader.all_bounds(topic, range(reader.count(topic))).items():
-                    first[topic, partition], ends[topic, partition] = low, high
+        for topic in self._topics:
+            partitions = range(self._reader.count(topic))
+            for partition, (low, high) in self._reader.all_bounds(topic, partitions).items():
+                first[topic, partition], ends[topic, partition] = low, high
         self._check_ids()
         return first, ends
 
     def _check_ids(self) -> None:
         """Compare the topics' ids (KIP-516) with those of the last call: a name may be that of another topic by now."""
-        for topic, topic_id in _ids_of(self._config, self._topics).items():
+        for topic, topic_id in self._current_ids().items():
             if self._ids.setdefault(topic, topic_id) != topic_id:
                 raise JobError(
                     "the topic was deleted and created anew since the job began", hint="Run it again", topic=topic
                 )
+
+    def _current_ids(self) -> dict[str, str]:
+        """The ids of the topics; without those that the broker does not tell, as before Kafka 2.8."""
+        described = self._admin.describe_topics(TopicCollection([*self._topics]), request_timeout=TIMEOUT_S)
+        ids: dict[str, str] = {}
+        for topic, answer in described.items():
+            try:
+                ids[topic] = str(answer.result(TIMEOUT_S).topic_id)
+            except (KafkaException, TimeoutError) as error:
+                _log.debug("the id of the topic %s is unknown: %s", topic, error)
+        return {topic: topic_id for topic, topic_id in ids.items() if topic_id.strip("A=")}
 
     def check_ends(self, ends: Ends) -> tuple[Ends, Ends]:
         """Check that partitions still reach their earlier ends.
@@ -108,21 +131,6 @@ class TopicBounds:
         return first, now
 
 
-def _ids_of(config: Mapping[str, object], topics: Sequence[str]) -> dict[str, str]:
-    """The ids of topics; without those that the broker does not tell, as before Kafka 2.8."""
-    from confluent_kafka.admin import AdminClient
-
-    admin: AdminClient = make_client(AdminClient, config, {"error_cb": log_error})
-    described = admin.describe_topics(TopicCollection([*topics]), request_timeout=TIMEOUT_S)
-    ids: dict[str, str] = {}
-    for topic, answer in described.items():
-        try:
-            ids[topic] = str(answer.result(TIMEOUT_S).topic_id)
-        except (KafkaException, TimeoutError) as error:
-            _log.debug("the id of the topic %s is unknown: %s", topic, error)
-    return {topic: topic_id for topic, topic_id in ids.items() if topic_id.strip("A=")}
-
-
 def count_records(config: Config | str | Path, topics: str | Sequence[str]) -> int:
     """The number of records in topics, by their offsets: removed ones between others count.
 
@@ -134,5 +142,6 @@ def count_records(config: Config | str | Path, topics: str | Sequence[str]) -> i
         ConfigError: The configuration is wrong, or no topic is given.
         JobError: A topic does not exist, or the broker does not answer.
     """
-    first, ends = TopicBounds(configuration.load(config), named_topics(topics), READ_UNCOMMITTED).bounds()
+    with TopicBounds(configuration.load(config), named_topics(topics), READ_UNCOMMITTED) as bounds:
+        first, ends = bounds.bounds()
     return sum(ends[place] - first[place] for place in ends)

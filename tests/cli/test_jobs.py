@@ -79,9 +79,32 @@ def test_orphans_are_deleted(
     said = json.loads(done.stdout.splitlines()[-1])
     warnings = said.pop("warnings")
     assert len(warnings) == 2
-    assert said == {"live": 1, "listed": 2, "orphans": 1, "deleted": 1, "bytes": 300, "manifest": str(manifest)}
+    assert said.pop("seconds") > 0
+    assert said == {
+        "topics": [topic],
+        "live": 1,
+        "listed": 2,
+        "orphans": 1,
+        "deleted": 1,
+        "bytes": 300,
+        "manifest": str(manifest),
+    }
     assert [json.loads(line)["reference"] for line in manifest.read_text().splitlines()] == [orphan]
     assert count(config, topic) == 1
+
+
+def test_a_checkpoint_is_for_spark(file: Path, topic: str, tmp_path: Path) -> None:
+    checkpoint = tmp_path / "checkpoint"
+    refused = run("sweep", file, topic, "--checkpoint", checkpoint, "--engine", "local", code=2)
+    assert "--checkpoint is for --engine spark: a local sweep keeps its listing in TMPDIR." in refused.stderr
+    assert not checkpoint.exists()
+
+
+@pytest.mark.usefixtures("orphan")
+def test_a_checkpoint_implies_spark(file: Path, topic: str, tmp_path: Path) -> None:
+    call = ("sweep", file, topic, "--grace", "0s", "--checkpoint", tmp_path / "checkpoint")
+    assert "1 of these is in no record" in run(*call).stdout
+    assert list((tmp_path / "checkpoint").glob("listed-*/*.parquet"))
 
 
 @by_both

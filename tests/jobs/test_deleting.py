@@ -2,18 +2,24 @@
 
 import json
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from payload_stores import PublishContext, open_store
+from payload_stores import PayloadInfo, PublishContext, open_store
 from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
+from payload_stores.s3 import S3Store
 from payload_stores.testing import FaultyStore
 from serde_chain import jobs
+from serde_chain.clients.confluent import partitions
 from serde_chain.errors import JobError
+from serde_chain.jobs import topics
 from serde_chain.jobs.folders import Folder
+from serde_chain.jobs.local import sweeping
 from serde_chain.testing.services import S3Server
 from tests.jobs.conftest import Config, Send, Sweep, payload, stored
 
@@ -82,6 +88,64 @@ def test_on_s3(*, sweep: Sweep, config: Config, topic: str, send: Send, s3_serve
     report = sweep(config, topic, grace_ms=-2000, delete=True)
     assert (report.orphans, report.deleted) == (12, 12)
     assert stored(store, topic) == kept
+
+
+def test_one_question_for_each_content_id(
+    config: Config, topic: str, send: Send, s3_server: S3Server, bucket: str
+) -> None:
+    settings = s3_server.store_config(bucket)
+    with closing(S3Store()) as store:
+        store.configure({**config, **settings})
+        config |= {"large.message.payload.store.class": store, **settings}
+        send(topic, payload(0))
+        orphans = [store.publish(topic, payload(number), PublishContext("content")) for number in range(1, 4)]
+        names: list[str] = []
+        store._client.meta.events.register("before-call.s3", lambda model, **_: names.append(model.name))
+        assert jobs.sweep(config, topic, grace_ms=-2000, delete=True).deleted == len(orphans)
+    counts = Counter(names)
+    assert (counts["ListObjectsV2"], counts["HeadObject"], counts["DeleteObject"]) == (1, 3, 3)
+
+
+class Unreadable(MemoryStore):
+    """For a login without the permission to read."""
+
+    def info(self, reference: str) -> PayloadInfo:
+        raise PayloadAccessDeniedError("forbidden", reference=reference)
+
+
+def test_a_login_that_may_list_and_delete_but_not_read(config: Config, topic: str, send: Send) -> None:
+    MemoryStore.clear()
+    store = config["large.message.payload.store.class"] = FaultyStore(Unreadable())
+    send(topic, payload(0))
+    store.publish(topic, payload(1), PublishContext("content"))
+    store.calls.clear()
+    assert jobs.sweep(config, topic, grace_ms=0, delete=True).deleted == 1
+    assert Counter(store.calls) == {"list": 2, "info": 1, "delete": 1}
+
+
+def test_clients_are_made_once_per_sweep(
+    config: Config, memory: FaultyStore, topic: str, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def make(kind: type, *arguments: Any) -> Any:
+        made.append(kind.__name__)
+        return partitions.make_client(kind, *arguments)
+
+    monkeypatch.setattr(sweeping, "_PAGE", 1)
+    monkeypatch.setattr(topics, "make_client", make)
+    monkeypatch.setattr(topics, "PartitionReader", partial(Counted, made))
+    send(topic, payload(0))
+    for number in range(3):
+        memory.publish(topic, payload(number))
+    assert jobs.sweep(config, topic, grace_ms=0, delete=True).deleted == 3
+    assert made == ["AdminClient", "Consumer"]
+
+
+class Counted(partitions.PartitionReader):
+    def __init__(self, made: list[str], *arguments: Any, **options: Any) -> None:
+        made.append("Consumer")
+        super().__init__(*arguments, **options)
 
 
 class Refusing(MemoryStore):

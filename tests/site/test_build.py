@@ -42,7 +42,10 @@ def test_tables_are_those_of_the_code_and_the_report() -> None:
     options = shlex.split(re.findall(r"^COG := (.*)", makefile, re.MULTILINE)[0])
     options[options.index("-r")] = "--check"
     made = subprocess.run(
-        [sys.executable, "-m", "cogapp", *options, "docs/configuration.md", "docs/confluent-kafka.md", "README.md"],
+        [
+            *(sys.executable, "-m", "cogapp", *options),
+            *("docs/configuration.md", "docs/confluent-kafka.md", "docs/at-scale.md", "README.md"),
+        ],
         cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert not made.returncode, f"run make tables:\n{made.stdout}{made.stderr}"

@@ -91,10 +91,10 @@ def audit(config: Config | str | Path, topics: str | Sequence[str], *, payloads:
     """
     loaded = configuration.load(config)
     plan = plan_audit(loaded, topics, payloads=payloads)
-    bounds = TopicBounds(loaded, plan.topics, READ_COMMITTED)
-    first, ends = bounds.bounds()
     references, problems = 0, Problems()
     with ExitStack() as stack:
+        bounds = stack.enter_context(TopicBounds(loaded, plan.topics, READ_COMMITTED))
+        first, ends = bounds.bounds()
         readers = open_readers(plan.config)
         for reader in readers.values():
             stack.callback(reader.close)
@@ -115,7 +115,7 @@ def audit(config: Config | str | Path, topics: str | Sequence[str], *, payloads:
                     for entry in entries
                     if entry.kind is not None
                 )
-    bounds.check_ends(ends)
+        bounds.check_ends(ends)
     return AuditReport(references, problems)
 
 

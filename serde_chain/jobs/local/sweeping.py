@@ -12,7 +12,7 @@ from serde_chain import config as configuration
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.folders import Listed, list_folders, pages_of
+from serde_chain.jobs.folders import Listed, Part, list_folders, pages_of
 from serde_chain.jobs.local.records import is_marked, read_records
 from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
@@ -111,7 +111,7 @@ class LocalSweep:
         """List all folders, one after the other."""
         scope = self._scope
         by_folder: Counter[int] = Counter()
-        listed = list_folders(scope.folders, range(len(scope.folders)), scope.stores, scope.before)
+        listed = list_folders(scope.folders, map(Part, range(len(scope.folders))), scope.stores, scope.before)
         for page in pages_of(listed, _PAGE):
             self._scratch.add(f"INSERT INTO listed {_INSERT}", page)
             by_folder.update(payload.folder for payload in page)

@@ -49,10 +49,10 @@ def audit(
     loaded = load(config)
     plan = plan_audit(loaded, topics, payloads=payloads)
     reading = Topics(spark, loaded, plan, READ_COMMITTED)
-    bounds = TopicBounds(loaded, plan.topics, READ_COMMITTED)
-    first, ends = bounds.bounds()
-    rows = reading.read(first, ends).rows
-    bounds.check_ends(ends)
+    with TopicBounds(loaded, plan.topics, READ_COMMITTED) as bounds:
+        first, ends = bounds.bounds()
+        rows = reading.read(first, ends).rows
+        bounds.check_ends(ends)
     with spark_errors("the references cannot be counted"):
         references = rows.where("reference is not null").count()
     columns = [field.name for field in fields(Problem)]

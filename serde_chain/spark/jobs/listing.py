@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from payload_stores.plugins import require
-from serde_chain.jobs.folders import SHARES, Listed, pages_of
+from serde_chain.jobs.folders import Listed, pages_of
 from serde_chain.jobs.sweeping import store_failed
 from serde_chain.spark.plan.jobs import LISTED, ListingPlan
 from serde_chain.spark.udfs import map_batches
@@ -69,7 +69,7 @@ def table_of(payloads: Sequence[Listed]) -> Any:
 
 
 def list_on_executors(spark: SparkSession, plan: ListingPlan, state: str | None) -> DataFrame:
-    """List folders with one task per part.
+    """List folders by one task for each part.
 
     Args:
         spark: The session.
@@ -82,7 +82,7 @@ def list_on_executors(spark: SparkSession, plan: ListingPlan, state: str | None)
     Raises:
         JobError: A store could not be listed.
     """
-    tasks = len(plan.folders) * len(SHARES)
+    tasks = len(plan.parts)
     numbers = spark.range(0, tasks, 1, tasks)
     columns = f"{LISTED}, failure string"
     listed = map_batches(numbers, _WORK, plan, columns)

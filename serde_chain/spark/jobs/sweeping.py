@@ -15,11 +15,13 @@ from uuid import uuid4
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from payload_stores.base import SupportsListRange
 from payload_stores.plugins import require
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
-from serde_chain.jobs.folders import Listed, list_folders
+from serde_chain.jobs.folders import Listed, Part, list_folders
 from serde_chain.jobs.scratch import Scratch
+from serde_chain.jobs.shares import parts_of
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
 from serde_chain.spark.jobs.listing import Pages, list_on_executors
@@ -129,23 +131,25 @@ class SparkSweep:
     def list_payloads(self, progress: Progress) -> Counter[int]:
         """List all folders.
 
-        The driver lists folders that several readers cannot share, such as local ones, into a file.
+        The driver lists folders that several readers cannot share, such as local ones, into a file. Of others it
+        estimates the size.
         """
         scope = self._scope
         by_folder: Counter[int] = Counter()
-        own = [at for at, folder in enumerate(scope.folders) if not folder.store.shares_listing]
-        apart = tuple(at for at in range(len(scope.folders)) if at not in own)
+        own = [at for at, folder in enumerate(scope.folders) if not isinstance(folder.store, SupportsListRange)]
+        apart = [at for at in range(len(scope.folders)) if at not in own]
 
         def listed() -> Iterator[Listed]:
-            for payload in list_folders(scope.folders, own, scope.stores, scope.before):
+            for payload in list_folders(scope.folders, map(Part, own), scope.stores, scope.before):
                 by_folder[payload.folder] += 1
                 yield payload
 
         for count in self._listed.write(listed()):
             progress("payloads listed", count)
         if apart:
+            parts = tuple(parts_of(scope.folders, apart))
             with spark_errors("the store cannot be listed"):
-                plan = ListingPlan(scope.plan, apart, scope.before)
+                plan = ListingPlan(scope.plan, parts, scope.before)
                 self._listed_apart = list_on_executors(self._spark, plan, self._state)
                 for row in self._listed_apart.groupBy("folder").count().collect():
                     by_folder[row["folder"]] += row["count"]

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
+from serde_chain.jobs.folders import Part
 from serde_chain.jobs.migration_plan import MigratePlan
 from serde_chain.jobs.references import ReferencePlan
 
@@ -37,13 +38,13 @@ class ListingPlan:
 
     Attributes:
         reading: The plan for reading references, which determines stores and topics.
-        folders: The indexes of the folders to list, among all folders.
+        parts: The ranges of folders to list, by one task each.
         before: List only payloads written before this time.
         python: The driver's interpreter, for messages.
     """
 
     reading: ReferencePlan
-    folders: tuple[int, ...]
+    parts: tuple[Part, ...]
     before: datetime
     python: str = field(default_factory=lambda: sys.executable)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from payload_stores.errors import PayloadStoreError
 from payload_stores.plugins import require
-from serde_chain.jobs.folders import SHARES, folders_of, list_folders, pages_of, stores_of
+from serde_chain.jobs.folders import folders_of, list_folders, pages_of, stores_of
 from serde_chain.jobs.references import open_readers
 from serde_chain.spark.plan.jobs import ListingPlan
 from serde_chain.spark.worker import chains
@@ -25,7 +25,7 @@ def list_payloads(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
 
     Args:
         pickled: A :class:`~serde_chain.spark.plan.jobs.ListingPlan`.
-        batches: ``pyarrow.RecordBatch`` with one column of numbers, which identify a folder of the plan and its part.
+        batches: ``pyarrow.RecordBatch`` with one column: the indexes of the plan's parts.
 
     Yields:
         ``pyarrow.RecordBatch`` of :data:`~serde_chain.spark.plan.jobs.LISTED`, and ``failure``: JSON of ``message``,
@@ -71,10 +71,8 @@ class _Lister:
 
     def part(self, number: int) -> Iterator[Any]:
         """List one part."""
-        place, share = divmod(number, len(SHARES))
-        listed = list_folders(
-            self._folders, (self._plan.folders[place],), self._stores, self._plan.before, SHARES[share]
-        )
+        parts = (self._plan.parts[number],)
+        listed = list_folders(self._folders, parts, self._stores, self._plan.before)
         try:
             for rows in pages_of(listed, _ROWS):
                 yield self._batch([(*row, None) for row in rows])

@@ -222,7 +222,7 @@ def test_what_lies_elsewhere_is_not_read(config: dict[str, object], bucket: str,
         f"s3a://{bucket}/pre/topic/id",
         f"S3://{bucket}/pre/topic/id",
     ):
-        for operation in (store.download, store.open, store.delete):
+        for operation in (store.download, store.open, store.info, store.delete):
             with pytest.raises(UntrustedReferenceError):
                 operation(reference)
     assert made == []

@@ -123,6 +123,16 @@ def test_a_thousand_are_deleted_by_a_request(store: S3Store) -> None:
     assert list(store.list("t")) == []
 
 
+def test_a_name_too_long_is_refused_before_any_request(store: S3Store) -> None:
+    references = published(store, 2)
+    names = requests_of(store)
+    absent = [f"s3://{store._bucket}/t/{number}" for number in range(1000)]
+    with pytest.raises(UntrustedReferenceError, match="1024 bytes"):
+        store.delete_many([*references, *absent, f"s3://{store._bucket}/t/{'x' * 1025}"])
+    assert names == []
+    assert store.info(references[0]).size == 4
+
+
 def test_an_object_that_is_refused_among_others(store: S3Store) -> None:
     refused, gone, missing = published(store, 3)
     keys = [reference.removeprefix(f"s3://{store._bucket}/") for reference in (refused, missing)]

@@ -63,7 +63,8 @@ def test_the_login_reaches_the_broker_and_no_plan(
     assert sweep(spark, {**config, **login}, topic, grace_ms=0, delete=True).deleted == 1
     plan = plan_reading(config, (topic,))
     reading = Topics(spark, {**config, **login}, plan, READ_UNCOMMITTED)
-    first, ends = TopicBounds(config, plan.topics, READ_UNCOMMITTED).bounds()
+    with TopicBounds(config, plan.topics, READ_UNCOMMITTED) as bounds:
+        first, ends = bounds.bounds()
     shown = reading.read(first, ends).rows._jdf.queryExecution().toString()
     assert "kafka" in shown.lower()
     assert "admin-secret" not in shown
@@ -124,7 +125,8 @@ def test_long_partitions_are_read_by_several_tasks(
     send(topic, *map(payload, range(45)))
     plan = plan_reading(config, (topic,))
     reading = Topics(spark, config, plan, READ_UNCOMMITTED)
-    first, ends = TopicBounds(config, plan.topics, READ_UNCOMMITTED).bounds()
+    with TopicBounds(config, plan.topics, READ_UNCOMMITTED) as bounds:
+        first, ends = bounds.bounds()
     assert reading._records(first, ends).rdd.getNumPartitions() == 5
     referring = reading.read(first, ends)
     assert (referring.counts, referring.rows.count()) == ({topic: 45}, 45)
