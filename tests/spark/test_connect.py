@@ -28,6 +28,14 @@ TESTS = [
     "test_large_fields.py::test_paths_of_readers",
     "test_metrics.py::test_what_is_written_and_what_is_read_in_a_batch",
     "test_from_avro.py::test_permissive_makes_all_nullable",
+    *(f"test_pipelines.py::test_decode[{mode}-auto]" for mode in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")),
+    "test_pipelines.py::test_decode[FAILFAST-native]",
+    "test_pipelines.py::test_decode_of_a_source_without_headers_that_no_stage_needs",
+    "test_pipelines.py::test_what_is_missing_is_found_by_spark",
+    "test_pipelines.py::test_dead_letters",
+    "test_pipelines.py::test_encode",
+    "test_pipelines.py::test_encode_by_to_avro_needs_the_types",
+    "test_pipelines.py::test_observe",
 ]
 
 
