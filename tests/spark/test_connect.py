@@ -36,6 +36,7 @@ TESTS = [
     "test_pipelines.py::test_encode",
     "test_pipelines.py::test_encode_by_to_avro_needs_the_types",
     "test_pipelines.py::test_observe",
+    "test_case_of_names.py::test_encode",
 ]
 
 

@@ -12,7 +12,6 @@ import pyspark
 import pytest
 from pyarrow import parquet
 from pyspark.errors import AnalysisException
-from pyspark.pipelines.block_connect_access import block_spark_connect_execution_and_analysis
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 from pyspark.sql.functions import col, lit, struct
 from pyspark.sql.utils import is_remote
@@ -37,6 +36,8 @@ RUN_SECONDS = 240
 @contextmanager
 def query_function(spark: SparkSession) -> Iterator[None]:
     """Refuse analysis, as in a pipeline's functions; without Spark Connect, nothing is refused."""
+    from pyspark.pipelines.block_connect_access import block_spark_connect_execution_and_analysis
+
     with block_spark_connect_execution_and_analysis():
         assert (types_of(spark.range(1), ["id"]) is None) == is_remote()
         yield

@@ -26,6 +26,8 @@ TESTS = {
     "`encode` of structs, engine `arrow`": "test_sink.py::test_encode[arrow]",
     "`encode`, engine `native`": "test_sink.py::test_encode[native]",
     "`encode`, streaming": "test_sink.py::test_from_kafka_to_kafka_by_streams",
+    "Declarative Pipelines": "test_pipelines.py::test_the_page_as_a_pipeline",
+    "functions in SQL, kept in a metastore": "test_sql_clients.py::test_what_a_metastore_keeps",
     "`sweep`": "../jobs/test_sweep.py::test_orphans_go_and_what_is_in_use_stays[spark]",
 }
 INSTALL_SECONDS = 900
