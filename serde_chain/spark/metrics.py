@@ -28,6 +28,7 @@ _MARKS: Final[Mapping[str, bytes]] = {
     "__large.message.backed.value": b"\1",
 }
 _SIZE: Final = f"{kip1159.MARKER}-size"
+_IS_SIZE: Final = "^[0-9]{1,18}$"
 # The columns that may exist besides the value.
 _OTHERS: Final[Mapping[str, DataType]] = {"headers": HEADERS, RETRIES: LongType(), ERROR: StringType()}
 
@@ -107,7 +108,8 @@ def _counts(size: Column | None, others: Mapping[str, Column]) -> list[Column]:
     if "headers" in others:
         offloaded = functions.exists(others["headers"], _is_mark)
         sizes = functions.filter(others["headers"], lambda header: header["key"] == _SIZE)
-        stated = functions.get(sizes, functions.lit(0))["value"].cast("string").try_cast("bigint")
+        text = functions.get(sizes, functions.lit(0))["value"].cast("string")
+        stated = functions.when(text.rlike(_IS_SIZE), text.cast("bigint"))
         counts["offloaded"] = functions.count_if(offloaded)
         counts["offloaded_bytes"] = _sum(functions.when(offloaded, stated))
     if RETRIES in others:

@@ -22,7 +22,7 @@ _REFUSAL: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 
 def is_refusal(error: Exception) -> bool:
     """Whether an error is Spark's refusal to analyse a DataFrame in a query function of a pipeline."""
-    return isinstance(error, PySparkException) and error.getCondition() == _REFUSAL
+    return str(error).startswith(f"[{_REFUSAL}]")
 
 
 def types_of(frame: DataFrame, names: Collection[str]) -> dict[str, DataType] | None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, SchemaRegistryError
@@ -143,6 +143,8 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
     label, follows = chain.labels[count], ", Python follows references" if markers else ""
     for kind, stage in (("string", StringDeserializer), ("bytes", BytesDeserializer)):
         if type(last) is stage:
+            if kind == "string" and not hasattr(functions, "is_valid_utf8"):
+                raise _NotNativeError(f"this version of Spark cannot check text for {label}")
             return Choice(NATIVE, f"Spark reads {kind} itself{follows}", kind, label=label, markers=markers)
     if type(last) is not AvroDeserializer or last.configured is None or field.given:
         raise _NotNativeError(f"Spark has no function for {label}")
