@@ -11,6 +11,7 @@
 #   make test-pythons   most tests, with each Python from 3.11 on that this machine has
 #   make chaos          processes killed and interrupted: make chaos ARGS="--rounds 1000 --seed 7"
 #   make spark-versions some tests with other versions of pyspark: make spark-versions ARGS="4.0.5 4.3.0"
+#   make kafka-versions some tests with other versions of Kafka: make kafka-versions KAFKAS="4.2.2 4.4.0"
 #   make lint           ruff, mypy --strict, import-linter
 #   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
 #   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
@@ -22,7 +23,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo native test test-all test-servers test-native test-lowest test-pythons chaos spark-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo native test test-all test-servers test-native test-lowest test-pythons chaos spark-versions kafka-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -122,6 +123,14 @@ test-native: check-tools native
 
 spark-versions: check-tools venv
 	$(BIN)/python -m tests.spark.versions $(ARGS)
+
+# Brokers of serde_chain/testing/services/jars.py, other than the default.
+KAFKAS ?= 4.2.2 4.3.1 4.4.0
+
+kafka-versions: check-tools venv
+	@for version in $(KAFKAS); do echo "Kafka $$version"; \
+		SERDE_CHAIN_KAFKA=$$version $(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full and not spark" \
+		tests/clients/confluent tests/payload_stores/kafka tests/testing $(ARGS) || exit 1; done
 
 # Without those that share a Spark session, need a type checker, or look at pages, whose environments are made of what $(VENV) has.
 MOST := -m "not servers and not spark" --ignore tests/test_pages.py --ignore tests/test_wheel.py --ignore tests/site --ignore tests/typing

@@ -10,13 +10,14 @@ from serde_chain.errors import MissingDependencyError
 
 __all__ = ["coordinates", "packages"]
 
-# Spark 4 is built for this version of Scala only.
-_SCALA: Final = "2.13"
+# The version of Scala that pyspark's own jars are built for: from Spark 4 the only one.
+_SCALA: Final = {"3.5": "2.12"}
 _ARTIFACTS: Final = ("spark-sql-kafka-0-10", "spark-avro")
 # For each minor release of Spark, the tested versions of both jars, including patch releases. Not every release of
 # pyspark has its own; a jar of an older release works where it is listed here, and otherwise fails in the middle of a
 # streaming query.
 _TRIED: Final = {
+    "3.5": ("3.5.7", "3.5.7"),
     "4.0": ("4.0.1", "4.0.1"),
     "4.1": ("4.1.1", "4.1.1"),
     "4.2": ("4.2.0", "4.1.1"),
@@ -57,4 +58,4 @@ def coordinates(version: str) -> list[str]:
             "in spark.jars.packages",
         )
     pairs = zip(_ARTIFACTS, _TRIED[line], strict=True)
-    return [f"org.apache.spark:{artifact}_{_SCALA}:{jar}" for artifact, jar in pairs]
+    return [f"org.apache.spark:{artifact}_{_SCALA.get(line, '2.13')}:{jar}" for artifact, jar in pairs]

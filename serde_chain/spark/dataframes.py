@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import DataType
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
@@ -16,6 +17,7 @@ from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
 from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.frame import optional_column, types_of
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
@@ -97,13 +99,14 @@ def decode(
 
     def transform(frame: DataFrame) -> DataFrame:
         """Decode the Kafka columns of a DataFrame."""
-        _check_columns(frame, value, key, adds=(ERROR, *((RAW,) if raw else ()), *((RETRIES,) if retries else ())))
+        adds = (ERROR, *((RAW,) if raw else ()), *((RETRIES,) if retries else ()))
+        columns = _columns(frame, value, key, adds=adds)
         if not raw:
-            return decoded(frame)
-        done = decoded(raw_records(frame))
+            return decoded(frame, columns)
+        done = decoded(raw_records(frame, columns), columns)
         return done.withColumn(RAW, functions.when(functions.col(ERROR).isNotNull(), functions.col(RAW)))
 
-    def decoded(frame: DataFrame) -> DataFrame:
+    def decoded(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
         choices = {
             KEY if field.is_key else VALUE: choose(
                 loaded, field, engine=engine, mode=mode, topics=as_topics(topics), session=frame.sparkSession
@@ -114,30 +117,32 @@ def decode(
         counted = (RETRIES,) if retries else ()
         fields = {KEY: key, VALUE: value}
         if reads_apart(fields.values(), mode, counts=retries):
-            return _apart(frame, loaded, choices, fields, by_column)
-        return _decoded(frame, loaded, choices, fields, mode, counted=counted, by_column=by_column)
+            return _apart(frame, columns, loaded, choices, fields, by_column=by_column)
+        return _decoded(frame, columns, loaded, choices, fields, mode=mode, counted=counted, by_column=by_column)
 
     return transform
 
 
 def _apart(
     frame: DataFrame,
+    columns: Mapping[str, Column],
     config: dict[str, object],
     choices: Mapping[str, Choice],
     fields: Mapping[str, FieldPlan | None],
+    *,
     by_column: FieldsPlan | str | None,
 ) -> DataFrame:
     """Decode checked columns, each by itself: Spark drops those that a query does not use, with their payloads.
 
     Args:
         frame: As for :func:`_decoded`, like the other arguments.
+        columns: The columns.
         config: Flat configuration.
         choices: The engines.
         fields: The plans.
         by_column: The columns of the value to fetch by themselves.
     """
     check_worker_python(frame.sparkSession)
-    columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
     plans = {name: field for name, field in fields.items() if field is not None}
     made = {
         name: read_field("decode", config, columns, field, choices[name], mode=FAILFAST)
@@ -162,18 +167,20 @@ def _apart(
 
 def _decoded(
     frame: DataFrame,
+    columns: Mapping[str, Column],
     config: dict[str, object],
     choices: Mapping[str, Choice],
     fields: Mapping[str, FieldPlan | None],
-    mode: str,
     *,
+    mode: str,
     counted: tuple[str, ...],
     by_column: FieldsPlan | str | None,
 ) -> DataFrame:
     """Decode checked columns, each row with one engine.
 
     Args:
-        frame: The DataFrame with these columns.
+        frame: The DataFrame.
+        columns: Its columns by their names in Spark's Kafka source.
         config: Flat configuration.
         choices: The engines of ``key`` and ``value``; fields not here stay unchanged.
         fields: Their plans.
@@ -181,7 +188,6 @@ def _decoded(
         counted: Requested columns of numbers.
         by_column: The columns of the value to fetch by themselves, if there are any.
     """
-    columns = {name: functions.col(name) for name in KAFKA if name in frame.columns}
     context: dict[str, Column] = {name: columns[name] for name in CONTEXT if name in columns}
     # A row with one field that passes through Python does so as a whole.
     native = choices if all(choice.native for choice in choices.values()) else {}
@@ -255,16 +261,31 @@ def _by_column(
     }
 
 
-def _check_columns(frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None, *, adds: tuple[str, ...]) -> None:
-    """Refuse a DataFrame that is not from Spark's Kafka source, or already has columns to be added.
+def _columns(
+    frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None, *, adds: tuple[str, ...]
+) -> dict[str, Column]:
+    """The columns of a DataFrame, by their names in Spark's Kafka source.
+
+    Where Spark does not tell them before it runs the query, it finds out itself which of them exist. The result of
+    ``decode`` then has ``headers`` in any case.
 
     Raises:
-        ConfigError: Names the column.
+        ConfigError: The DataFrame is not from Spark's Kafka source, or already has columns to be added.
     """
-    types = {field.name: field.dataType for field in frame.schema}
     needed = {"value"} | ({"key"} if key is not None else set())
     if any(field is not None and field.needs_headers for field in (value, key)):
         needed.add("headers")
+    types = types_of(frame, {*KAFKA, *adds})
+    if types is None:
+        return {
+            name: functions.col(name).cast(kind) if name in needed else optional_column(frame, name, kind)
+            for name, kind in KAFKA.items()
+        }
+    _check_types(types, needed, adds)
+    return {name: functions.col(name) for name in KAFKA if name in types}
+
+
+def _check_types(types: Mapping[str, DataType], needed: set[str], adds: tuple[str, ...]) -> None:
     for name, expected in KAFKA.items():
         kind = types.get(name)
         if kind is None:

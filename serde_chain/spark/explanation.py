@@ -14,6 +14,7 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
 from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.frame import types_of
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.reading import reads_apart
 from serde_chain.spark.plan.reading_engine import choose
@@ -92,7 +93,7 @@ def _compiled(config: Mapping[str, object], fields: Sequence[str]) -> Iterator[s
 
 
 def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str, topics: tuple[str, ...]) -> str:
-    types = {field.name: field.dataType for field in frame.schema}
+    types = types_of(frame, (KEY, VALUE))
     topic = topics[0] if len(topics) == 1 else None
     with closing(open_setup(with_defaults(config))) as setup:
         choice = choose_writing(setup, types, topic=topic, engine=engine, session=frame.sparkSession)

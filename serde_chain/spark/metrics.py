@@ -8,10 +8,11 @@ from operator import or_
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Observation, functions
-from pyspark.sql.types import BinaryType, DataType
+from pyspark.sql.types import BinaryType, DataType, LongType, StringType
 
 from serde_chain.errors import ConfigError
 from serde_chain.record import VALUE
+from serde_chain.spark.plan.frame import optional_column, types_of
 from serde_chain.spark.plan.kafka import HEADERS
 from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.types import as_nullable
@@ -27,6 +28,9 @@ _MARKS: Final[Mapping[str, bytes]] = {
     "__large.message.backed.value": b"\1",
 }
 _SIZE: Final = f"{kip1159.MARKER}-size"
+_IS_SIZE: Final = "^[0-9]{1,18}$"
+# The columns that may exist besides the value.
+_OTHERS: Final[Mapping[str, DataType]] = {"headers": HEADERS, RETRIES: LongType(), ERROR: StringType()}
 
 
 def observe(name: str | Observation) -> Callable[[DataFrame], DataFrame]:
@@ -60,37 +64,59 @@ def observe(name: str | Observation) -> Callable[[DataFrame], DataFrame]:
 
     def transform(frame: DataFrame) -> DataFrame:
         """Count the records of a DataFrame."""
-        types = {field.name: field.dataType for field in frame.schema}
+        types = types_of(frame, (VALUE, *_OTHERS))
+        if types is None:
+            # Spark looks for columns that may not exist in a selection only.
+            found = {f"__serde_chain_{name}": optional_column(frame, name, kind) for name, kind in _OTHERS.items()}
+            others = {name: functions.col(f"__serde_chain_{name}") for name in _OTHERS}
+            counts = _counts(_size_if_binary(functions.col(VALUE)), others)
+            return frame.withColumns(found).observe(name, *counts).drop(*found)
         if VALUE not in types:
             raise ConfigError(
                 "the DataFrame has no column value",
                 hint="observe() requires the columns of Spark's Kafka source, or of encode() or decode()",
                 key=VALUE,
             )
-        return frame.observe(name, *[column.alias(count) for count, column in _counts(types).items()])
+        size = functions.length(VALUE) if isinstance(types[VALUE], BinaryType) else None
+        others = {name: functions.col(name) for name in _OTHERS if name in types}
+        if "headers" in types and as_nullable(types["headers"]) != HEADERS:
+            del others["headers"]
+        return frame.observe(name, *_counts(size, others))
 
     return transform
 
 
-def _counts(types: Mapping[str, DataType]) -> dict[str, Column]:
+def _size_if_binary(value: Column) -> Column:
+    """The bytes of a binary value; null for another type, which Spark finds out."""
+    # Text of binary has the same bytes. Every type has a text, so Spark accepts the condition for all.
+    return functions.when(functions.typeof(value) == "binary", functions.octet_length(value.cast("string")))
+
+
+def _counts(size: Column | None, others: Mapping[str, Column]) -> list[Column]:
+    """The counts, by the columns that exist.
+
+    Args:
+        size: The bytes of a value; None if it is not binary.
+        others: The other columns.
+    """
     value = functions.col(VALUE)
     # An unreadable record is null too, but not a tombstone.
-    is_tombstone = value.isNull() & functions.col(ERROR).isNull() if ERROR in types else value.isNull()
+    is_tombstone = value.isNull() & others[ERROR].isNull() if ERROR in others else value.isNull()
     counts = {"records": functions.count(functions.lit(1)), "tombstones": functions.count_if(is_tombstone)}
-    if isinstance(types[VALUE], BinaryType):
-        counts["bytes"] = _sum(functions.length(value))
-    if "headers" in types and as_nullable(types["headers"]) == HEADERS:
-        headers = functions.col("headers")
-        offloaded = functions.exists(headers, _is_mark)
-        sizes = functions.filter(headers, lambda header: header["key"] == _SIZE)
-        size = functions.get(sizes, functions.lit(0))["value"].cast("string").try_cast("bigint")
+    if size is not None:
+        counts["bytes"] = _sum(size)
+    if "headers" in others:
+        offloaded = functions.exists(others["headers"], _is_mark)
+        sizes = functions.filter(others["headers"], lambda header: header["key"] == _SIZE)
+        text = functions.get(sizes, functions.lit(0))["value"].cast("string")
+        stated = functions.when(text.rlike(_IS_SIZE), text.cast("bigint"))
         counts["offloaded"] = functions.count_if(offloaded)
-        counts["offloaded_bytes"] = _sum(functions.when(offloaded, size))
-    if RETRIES in types:
-        counts["retries"] = _sum(functions.col(RETRIES))
-    if ERROR in types:
-        counts["errors"] = functions.count_if(functions.col(ERROR).isNotNull())
-    return counts
+        counts["offloaded_bytes"] = _sum(functions.when(offloaded, stated))
+    if RETRIES in others:
+        counts["retries"] = _sum(others[RETRIES])
+    if ERROR in others:
+        counts["errors"] = functions.count_if(others[ERROR].isNotNull())
+    return [column.alias(count) for count, column in counts.items()]
 
 
 def _is_mark(header: Column) -> Column:

@@ -8,10 +8,10 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import reduce
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
-from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
 
 from serde_chain.catalogue import marker_headers
 from serde_chain.clients.limits import KEY_ROOM
@@ -20,6 +20,7 @@ from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.jvm.encode import size_beside_value, write_natively
 from serde_chain.spark.plan.arguments import NATIVE, check_engine
+from serde_chain.spark.plan.frame import optional_column, types_of
 from serde_chain.spark.plan.kafka import HEADERS, ColumnOrName, as_column, called
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
@@ -96,8 +97,8 @@ def encode(
 
     def transform(frame: DataFrame) -> DataFrame:
         """Encode the columns of a DataFrame."""
-        columns = _columns_of(frame, topic)
-        types = {field.name: field.dataType for field in frame.schema}
+        types = types_of(frame, _SINK)
+        columns = _columns_of(frame, types, topic)
         with closing(open_setup(loaded)) as setup:
             choice = choose_writing(setup, types, topic=topic, engine=engine, session=frame.sparkSession)
         for name in choice.avoidable:
@@ -105,7 +106,7 @@ def encode(
         if choice.engine == NATIVE:
             return _natively(frame, loaded, columns, choice, counted)
         check_worker_python(frame.sparkSession)
-        check_takes({name: types[name] for name in (KEY, VALUE) if name in types})
+        check_takes({name: types[name] for name in (KEY, VALUE) if types is not None and name in types})
         gives = (*(name for name in (KEY, VALUE, "headers") if name in columns or name == "headers"), *counted)
         result = _in_workers("encode", loaded, columns, gives)
         done = frame.withColumn(_ENCODED, result)
@@ -365,13 +366,25 @@ def _beside(topic: ColumnOrName, key: ColumnOrName | None, headers: ColumnOrName
     return columns
 
 
-def _columns_of(frame: DataFrame, topic: str | None) -> dict[str, Column]:
-    """The columns of a DataFrame that the sink uses.
+def _columns_of(frame: DataFrame, types: Mapping[str, DataType] | None, topic: str | None) -> dict[str, Column]:
+    """The columns of a DataFrame that the sink uses; all of them, null if absent, where Spark does not tell the types.
 
     Raises:
         ConfigError: A column is missing, or has the wrong type.
     """
-    types = {field.name: field.dataType for field in frame.schema}
+    columns: dict[str, Column]
+    if types is None:
+        columns = {name: optional_column(frame, name, kind) for name, kind in _SINK.items()}
+        columns |= {VALUE: functions.col(VALUE), "partition": optional_column(frame, "partition", IntegerType())}
+    else:
+        _check_columns(types)
+        columns = {name: functions.col(name) for name in _SINK if name in types}
+    if topic is not None:
+        columns["topic"] = functions.lit(topic)
+    return columns
+
+
+def _check_columns(types: Mapping[str, DataType]) -> None:
     if VALUE not in types:
         raise ConfigError(
             "the DataFrame has no column value",
@@ -383,10 +396,6 @@ def _columns_of(frame: DataFrame, topic: str | None) -> dict[str, Column]:
             raise ConfigError(
                 f"the column {name} is {types[name].simpleString()}, expected {expected.simpleString()}", key=name
             )
-    columns: dict[str, Any] = {name: functions.col(name) for name in _SINK if name in types}
-    if topic is not None:
-        columns["topic"] = functions.lit(topic)
-    return columns
 
 
 def _in_order(columns: Mapping[str, Column]) -> list[tuple[str, Column]]:

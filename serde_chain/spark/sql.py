@@ -16,7 +16,7 @@ from serde_chain.spark.columns import plan_values
 from serde_chain.spark.plan.arguments import check_mode
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
 from serde_chain.spark.plan.portable import load
-from serde_chain.spark.plan.prerequisites import check_packages
+from serde_chain.spark.plan.prerequisites import check_packages, check_sql_functions
 from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.udfs import DECODE, plain_udf, result_type
 
@@ -48,13 +48,14 @@ def register(
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
-        MissingDependencyError: A package is missing.
+        MissingDependencyError: A package is missing, or pyspark is older than 4.0.
 
     Example:
         >>> register(spark, "alert", config)  # doctest: +SKIP
         >>> spark.sql("SELECT alert(value, headers).id FROM records")  # doctest: +SKIP
     """
     check_packages()
+    check_sql_functions()
     if not _NAME.fullmatch(name):
         raise ConfigError(
             f"{name!r} cannot be the name of a function", hint="Use letters, digits and underscores", key="name"

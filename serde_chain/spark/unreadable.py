@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, functions
@@ -9,6 +10,7 @@ from pyspark.sql.types import StructType
 
 from serde_chain.clients.dead_letters import header_name
 from serde_chain.errors import ConfigError
+from serde_chain.spark.plan.frame import types_of
 from serde_chain.spark.plan.kafka import HEADERS
 
 __all__ = ["ERROR", "RAW", "dead_letters", "raw_records"]
@@ -18,9 +20,14 @@ RAW: Final = "serde_raw"
 _FIELDS: Final = ("value", "headers", "key", "timestamp")
 
 
-def raw_records(frame: DataFrame) -> DataFrame:
-    """A DataFrame of Spark's Kafka source with a copy of each received record in the column ``serde_raw``."""
-    return frame.withColumn(RAW, functions.struct(*[name for name in _FIELDS if name in frame.columns]))
+def raw_records(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
+    """A DataFrame with a copy of each received record in the column ``serde_raw``.
+
+    Args:
+        frame: The DataFrame.
+        columns: Its columns by their names in Spark's Kafka source.
+    """
+    return frame.withColumn(RAW, functions.struct(*[columns[name].alias(name) for name in _FIELDS if name in columns]))
 
 
 def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
@@ -43,15 +50,18 @@ def dead_letters(frame: DataFrame, topic: str) -> DataFrame:
         >>> read = records.transform(decode(config, mode="PERMISSIVE", raw=True))  # doctest: +SKIP
         >>> dead_letters(read, "alerts-dead").write.format("kafka").options(**kafka).save()  # doctest: +SKIP
     """
-    missing = next((name for name in (ERROR, RAW, "topic", "partition", "offset") if name not in frame.columns), None)
+    needed = (ERROR, RAW, "topic", "partition", "offset")
+    types = types_of(frame, needed)
+    missing = None if types is None else next((name for name in needed if name not in types), None)
     if missing is not None:
         raise ConfigError(
             f"the DataFrame has no column {missing}",
             hint='dead_letters() requires all columns of decode(config, mode="PERMISSIVE", raw=True)',
             key=missing,
         )
-    kind = frame.schema[RAW].dataType
-    fields = kind.names if isinstance(kind, StructType) else []
+    kind = None if types is None else types[RAW]
+    # Where decode() does not know the columns either, it adds all fields.
+    fields = kind.names if isinstance(kind, StructType) else _FIELDS if kind is None else ()
     raw = functions.col(RAW)
     own = raw["headers"] if "headers" in fields else functions.lit(None).cast(HEADERS)
     said = {

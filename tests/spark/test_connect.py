@@ -33,9 +33,25 @@ SERVER = [
     "test_metrics.py::test_what_is_written_and_what_is_read_in_a_batch",
     "test_from_avro.py::test_permissive_makes_all_nullable",
 ]
+# What a pipeline's query functions do, where the server refuses to analyse.
+PIPELINES = [
+    *(f"test_pipelines.py::test_decode[{mode}-auto]" for mode in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")),
+    "test_pipelines.py::test_decode[FAILFAST-native]",
+    "test_pipelines.py::test_decode_of_a_source_without_headers_that_no_stage_needs",
+    "test_pipelines.py::test_what_is_missing_is_found_by_spark",
+    "test_pipelines.py::test_dead_letters",
+    "test_pipelines.py::test_encode",
+    "test_pipelines.py::test_encode_by_to_avro_needs_the_types",
+    "test_pipelines.py::test_observe",
+    "test_case_of_names.py::test_encode",
+]
 
 
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize(("kind", "tests"), [("connect", OWN), ("connect-server", SERVER)])
+@pytest.mark.parametrize(
+    ("kind", "tests"),
+    [("connect", OWN), ("connect-server", SERVER), ("connect", PIPELINES)],
+    ids=["own", "server", "pipelines"],
+)
 def test_the_same_tests(kind: str, tests: list[str]) -> None:
     run_tests(kind, tests, seconds=450)

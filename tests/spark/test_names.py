@@ -12,9 +12,11 @@ from pyspark.sql.functions import col, lit, struct
 
 from serde_chain.spark import (
     decode,
+    decode_kafka,
     deserialize,
     deserialize_udf,
     encode,
+    encode_kafka,
     entry_metadata,
     offload,
     register,
@@ -82,6 +84,11 @@ def test_short_names(records: DataFrame, config: dict[str, Any]) -> None:
     assert row["id"] == 1
     assert functions.coalesce(value, value) is not None
     assert records.select(value.alias("alert")).columns == ["alert"]
+
+
+def test_names_that_spark_does_not_hide() -> None:
+    assert (decode_kafka, encode_kafka) == (decode, encode)
+    assert not {"decode_kafka", "encode_kafka"} & set(functions.__all__)
 
 
 def test_no_secret_is_in_a_plan(spark: SparkSession, records: DataFrame, config: dict[str, Any]) -> None:

@@ -8,7 +8,7 @@ import pytest
 from serde_chain.errors import MissingDependencyError
 from serde_chain.spark import packages
 from serde_chain.spark.connectors import coordinates
-from serde_chain.testing.services import ServiceDownloadError, jars
+from serde_chain.testing.services import ServiceDownloadError, ServiceMissingError, jars
 from serde_chain.testing.services.spark import spark_jars
 
 
@@ -50,7 +50,7 @@ def test_a_jar_that_is_another_is_refused(
 
 def test_a_pyspark_that_was_never_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jars, "_pyspark", lambda: ("4.9.9", tmp_path))
-    with pytest.raises(MissingDependencyError, match=r"with pyspark 4\.9\.9.*Install one of pyspark 4\.0, 4\.1"):
+    with pytest.raises(MissingDependencyError, match=r"with pyspark 4\.9\.9.*Install one of pyspark 3\.5, 4\.0, 4\.1"):
         jars.jars("spark")
 
 
@@ -73,17 +73,33 @@ def test_the_connector_is_that_of_the_installed_pyspark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "kafka", "avro"),
+    ("version", "scala", "kafka", "avro"),
     [
-        ("4.0.5", "4.0.1", "4.0.1"),
-        ("4.1.4", "4.1.1", "4.1.1"),
-        ("4.2.1", "4.2.0", "4.1.1"),
-        ("4.3.0", "4.2.0", "4.1.1"),
+        ("3.5.9", "2.12", "3.5.7", "3.5.7"),
+        ("4.0.5", "2.13", "4.0.1", "4.0.1"),
+        ("4.1.4", "2.13", "4.1.1", "4.1.1"),
+        ("4.2.1", "2.13", "4.2.0", "4.1.1"),
+        ("4.3.0", "2.13", "4.2.0", "4.1.1"),
     ],
 )
-def test_the_jars_of_a_version_are_those_that_it_was_tried_with(version: str, kafka: str, avro: str) -> None:
+def test_the_jars_of_a_version_are_those_that_it_was_tried_with(
+    version: str, scala: str, kafka: str, avro: str
+) -> None:
     prefix = "org.apache.spark:spark-"
-    assert coordinates(version) == [f"{prefix}sql-kafka-0-10_2.13:{kafka}", f"{prefix}avro_2.13:{avro}"]
+    assert coordinates(version) == [f"{prefix}sql-kafka-0-10_{scala}:{kafka}", f"{prefix}avro_{scala}:{avro}"]
     listed = (Path(jars.__file__).parent / "jars.sha256").read_text()
-    for name in (f"spark-sql-kafka-0-10_2.13-{kafka}.jar", f"spark-avro_2.13-{avro}.jar"):
+    for name in (f"spark-sql-kafka-0-10_{scala}-{kafka}.jar", f"spark-avro_{scala}-{avro}.jar"):
         assert f"  {name}\n" in listed
+
+
+def test_versions_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(jars.BROKER_VARIABLE, raising=False)
+    assert jars.broker_version() == "4.1.0"
+    listed = (Path(jars.__file__).parent / "jars.sha256").read_text()
+    for version in jars.BROKER_VERSIONS:
+        monkeypatch.setenv(jars.BROKER_VARIABLE, version)
+        assert jars.broker_version() == version
+        assert f"  kafka_2.13-{version}.jar\n" in listed
+    monkeypatch.setenv(jars.BROKER_VARIABLE, "3.9.0")
+    with pytest.raises(ServiceMissingError, match=r"'3\.9\.0' is not one of 4\.1\.0, "):
+        jars.broker_version()

@@ -12,17 +12,18 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
+import pyspark
 from pyspark import SparkFiles
 from pyspark.sql import functions
 
 from payload_stores.plugins import require
 from serde_chain.errors import MissingDependencyError
 
-__all__ = ["check_packages", "check_worker_python", "has_arrow_udfs", "worker_packages"]
+__all__ = ["check_packages", "check_sql_functions", "check_worker_python", "has_arrow_udfs", "worker_packages"]
 
 _INSTALL: Final = "pip install 'serde-chain[spark]'"
 # (package, minimum major and minor version, first incompatible version)
-_VERSIONS: Final = (("pyspark", (4, 0), (5, 0)), ("pandas", (2, 2), (3, 0)), ("pyarrow", (15, 0), None))
+_VERSIONS: Final = (("pyspark", (3, 5), (5, 0)), ("pandas", (2, 2), (3, 0)), ("pyarrow", (15, 0), None))
 _PROBE_SECONDS: Final = 60
 # Not local-cluster, whose executors are separate processes.
 _LOCAL: Final = re.compile(r"local(\[|$)")
@@ -36,14 +37,14 @@ def check_packages() -> None:
     """
     for package, lowest, end in _VERSIONS:
         installed = str(require(package, "spark").__version__)
-        version = tuple(int(part) for part in installed.split(".")[:2])
+        version = _version(installed)
         if version < lowest:
             raise MissingDependencyError(
                 f"{package} {installed} is too old, it must be {_dotted(lowest)} or newer", hint=f"{_INSTALL} --upgrade"
             )
         if end is not None and version >= end:
             raise MissingDependencyError(
-                f"{package} {installed} does not work with {'this version' if package == 'pyspark' else 'pyspark 4'}",
+                f"{package} {installed} does not work with {'this version' if package == 'pyspark' else 'pyspark'}",
                 hint=f"pip install '{package}<{end[0]}'",
             )
 
@@ -56,6 +57,19 @@ def has_arrow_udfs() -> bool:
         True
     """
     return hasattr(functions, "arrow_udf")
+
+
+def check_sql_functions() -> None:
+    """Refuse a pyspark without functions written in SQL, which 4.0 introduced.
+
+    Raises:
+        MissingDependencyError: pyspark is older.
+    """
+    if _version(pyspark.__version__) < (4, 0):
+        raise MissingDependencyError(
+            f"pyspark {pyspark.__version__} has no SQL functions with optional arguments; 4.0 introduced them",
+            hint="Use deserialize() in Python, and make its result a view",
+        )
 
 
 def worker_packages() -> tuple[str, ...]:
@@ -134,6 +148,10 @@ def _probe(python: str, path: str) -> str:
     )
     lines = done.stderr.strip().splitlines()
     return "" if done.returncode == 0 else lines[-1] if lines else f"exit code {done.returncode}"
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".")[:2])
 
 
 def _dotted(version: tuple[int, int]) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, SchemaRegistryError
@@ -21,6 +21,7 @@ from serde_chain.schemas.parts import MAX_PARTS
 from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
+from serde_chain.spark.plan.frame import is_refusal
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.spark_avro import names_not_told_apart, required_field, type_of_from_avro
 from serde_chain.spark.plan.stages import moves_fields
@@ -114,7 +115,7 @@ def choose(
         with DeserializerChain.from_config(config, is_key=field.is_key) as chain:
             choice = _native(chain, field, mode=mode, topics=topics)
         if choice.kind == "avro":
-            _try(choice, field, mode, session or SparkSession.getActiveSession())
+            _try(choice, field, mode, session or SparkSession.getActiveSession(), is_requested=engine == NATIVE)
     except _NotNativeError as reason:
         if engine == NATIVE:
             raise ConfigError(
@@ -142,6 +143,8 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
     label, follows = chain.labels[count], ", Python follows references" if markers else ""
     for kind, stage in (("string", StringDeserializer), ("bytes", BytesDeserializer)):
         if type(last) is stage:
+            if kind == "string" and not hasattr(functions, "is_valid_utf8"):
+                raise _NotNativeError(f"this version of Spark cannot check text for {label}")
             return Choice(NATIVE, f"Spark reads {kind} itself{follows}", kind, label=label, markers=markers)
     if type(last) is not AvroDeserializer or last.configured is None or field.given:
         raise _NotNativeError(f"Spark has no function for {label}")
@@ -238,14 +241,21 @@ def _check(schema: AvroSchema) -> None:
         raise _NotNativeError(f"from_avro does not distinguish the fields {' and '.join(names)}")
 
 
-def _try(choice: Choice, field: FieldPlan, mode: str, session: SparkSession | None) -> None:
-    """Try without records whether Spark has from_avro, accepts the schemas, and has the other engine's types."""
+def _try(choice: Choice, field: FieldPlan, mode: str, session: SparkSession | None, *, is_requested: bool) -> None:
+    """Try without records whether Spark has from_avro, accepts the schemas, and has the other engine's types.
+
+    Where Spark refuses to analyse anything, only a requested from_avro is used: Spark tries it with the whole query.
+    """
     if session is None:
         raise _NotNativeError("from_avro cannot be tried: there is no Spark session yet")
     expected = spark_of(field.arrow_type)
     try:
         kind = type_of_from_avro(session, [branch.schema for branch in choice.branches], choice.reader, mode)
     except Exception as error:  # noqa: BLE001, any error of Spark: the other engine does not need it
+        if is_refusal(error):
+            if is_requested:
+                return
+            raise _NotNativeError("from_avro cannot be tried in a query function of a pipeline") from None
         first = str(error).strip().partition("\n")[0]
         raise _NotNativeError(
             f"Spark does not accept from_avro with this schema; is the jar spark-avro installed? ({first})"

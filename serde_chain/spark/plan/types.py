@@ -6,7 +6,14 @@ from typing import Any
 
 from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
-from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    StructField,
+    StructType,
+    _parse_datatype_string,  # before pyspark 4.0, the only way
+)
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
@@ -44,7 +51,9 @@ def _has_variant(kind: DataType) -> bool:
         return any(_has_variant(field.dataType) for field in kind)
     if isinstance(kind, MapType):
         return _has_variant(kind.valueType)
-    return _has_variant(kind.elementType) if isinstance(kind, ArrayType) else isinstance(kind, VariantType)
+    if isinstance(kind, ArrayType):
+        return _has_variant(kind.elementType)
+    return kind.typeName() == "variant"  # a class since pyspark 4.0
 
 
 def parse(schema: DataType | str) -> DataType:
@@ -56,7 +65,7 @@ def parse(schema: DataType | str) -> DataType:
     if isinstance(schema, DataType):
         return schema
     try:
-        return DataType.fromDDL(schema)
+        return DataType.fromDDL(schema) if hasattr(DataType, "fromDDL") else _parse_datatype_string(schema)
     except (PySparkException, ValueError, TypeError) as error:
         raise ConfigError(f"schema = {schema!r} is not a Spark type: {error}", key="schema") from error
 

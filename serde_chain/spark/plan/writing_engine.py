@@ -84,7 +84,7 @@ class WritingChoice:
 
 def choose_writing(
     setup: ClientChains[SerializerChain],
-    types: Mapping[str, DataType],
+    types: Mapping[str, DataType] | None,
     *,
     topic: str | None,
     engine: str,
@@ -94,7 +94,7 @@ def choose_writing(
 
     Args:
         setup: The chains.
-        types: The types of the DataFrame's columns.
+        types: The types of the DataFrame's columns; None if Spark does not tell them.
         topic: The topic, if all records have the same.
         engine: ``auto``, ``arrow`` or ``native``.
         session: The session in which to try ``to_avro``; the active one by default.
@@ -104,6 +104,11 @@ def choose_writing(
         SchemaRegistryError: The registry must be queried for the schema's id, and does not answer.
     """
     offloads = plan_offload(setup)
+    if types is None:
+        unknown = "the columns' types are unknown in a query function of a pipeline"
+        if engine == NATIVE:
+            raise ConfigError(f"engine='native' cannot write: {unknown}", hint="Use engine='auto'", key="engine")
+        return WritingChoice(ARROW, {VALUE: unknown}, {}, (), offloads, None)
     moves = plan_moves(setup, types.get(VALUE))
     writers: dict[str, NativeWriter] = {}
     refused: dict[str, _Refused] = {}

@@ -4,6 +4,7 @@ The jars are compared with the checksums in ``jars.sha256`` before they are run.
 """
 
 import hashlib
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -18,8 +19,14 @@ from serde_chain.testing.services.tool import run_tool
 _DOWNLOAD_SECONDS = 900
 _HERE = files("serde_chain.testing.services")
 _CHECKSUMS = _HERE / "jars.sha256"
+BROKER_VARIABLE = "SERDE_CHAIN_KAFKA"
+"""The environment variable with the broker's version, one of `BROKER_VERSIONS`."""
+
+BROKER_VERSIONS = ("4.1.0", "4.2.2", "4.3.1", "4.4.0")
+"""Versions of Kafka whose jars are known; the first is the default."""
+
 # A version of each minor release of pyspark, for the checksums of its jars.
-_SPARK_VERSIONS = ("4.0.0", "4.1.0", "4.2.0", "4.3.0")
+_SPARK_VERSIONS = ("3.5.0", "4.0.0", "4.1.0", "4.2.0", "4.3.0")
 _WHAT = {
     "kafka": "the Kafka broker (45 MB)",
     "registry": "the schema registry (160 MB)",
@@ -40,7 +47,7 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
         ServiceDownloadError: The jars could not be fetched, or differ from the expected ones.
     """
     spark_version, ivy = _pyspark()
-    module, sums = _module(spark_version if part == "spark" else None), _CHECKSUMS.read_text()
+    module, sums = _module(part, spark_version, broker_version()), _CHECKSUMS.read_text()
     # Named after its contents: another version, of this project or of pyspark, gets another folder.
     digest = hashlib.sha256((module + sums).encode()).hexdigest()[:12]
 
@@ -54,15 +61,35 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
     return cached(f"jars/{part}-{digest}", fill, what=_WHAT[part])
 
 
-def _module(spark_version: str | None) -> str:
-    """Instructions for Ivy; only the part ``spark`` depends on the version of pyspark."""
+def broker_version() -> str:
+    """The version of Kafka that brokers have: the environment variable's, or the default.
+
+    Raises:
+        ServiceMissingError: Its jars are unknown.
+    """
+    version = os.environ.get(BROKER_VARIABLE) or BROKER_VERSIONS[0]
+    if version not in BROKER_VERSIONS:
+        message = f"{BROKER_VARIABLE} = {version!r} is not one of {', '.join(BROKER_VERSIONS)}"
+        raise ServiceMissingError(message)
+    return version
+
+
+def _module(part: str, spark_version: str, broker: str) -> str:
+    """Instructions for Ivy; the part ``spark`` depends on the version of pyspark, ``kafka`` on the broker's."""
     text = (_HERE / "ivy.xml").read_text()
-    if spark_version is None:
+    if part == "kafka":
+        return text.replace("@broker@", broker)
+    if part != "spark":
         return text
     from serde_chain.spark.connectors import coordinates
 
-    kafka, avro = (coordinate.rpartition(":")[2] for coordinate in coordinates(spark_version))
-    return text.replace("@kafka@", kafka).replace("@avro@", avro)
+    named = coordinates(spark_version)
+    kafka, avro = (coordinate.rpartition(":")[2] for coordinate in named)
+    scala = named[0].split(":")[1].rpartition("_")[2]
+    token = "4.0.0" if scala == "2.13" else kafka
+    for name, version in {"kafka": kafka, "avro": avro, "scala": scala, "token": token}.items():
+        text = text.replace(f"@{name}@", version)
+    return text
 
 
 def _check(folder: Path, sums: Mapping[str, str]) -> None:
@@ -93,12 +120,14 @@ def _sha256(path: Path) -> str:
 
 def _lock() -> None:
     """Write the checksums of all parts: ``make lock-jars``."""
-    _, ivy = _pyspark()
-    wanted = [("kafka", None), ("registry", None), *(("spark", version) for version in _SPARK_VERSIONS)]
+    installed, ivy = _pyspark()
+    default = BROKER_VERSIONS[0]
+    wanted = [*(("kafka", installed, version) for version in BROKER_VERSIONS), ("registry", installed, default)]
+    wanted += [("spark", version, default) for version in _SPARK_VERSIONS]
     sums: dict[str, str] = {}
-    for part, version in wanted:
+    for part, version, broker in wanted:
         with tempfile.TemporaryDirectory(prefix="serde-chain-jars-") as name:
-            _retrieve(ivy, _module(version), part, Path(name))
+            _retrieve(ivy, _module(part, version, broker), part, Path(name))
             sums |= {path.name: _sha256(path) for path in Path(name).iterdir()}
     Path(str(_CHECKSUMS)).write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
 

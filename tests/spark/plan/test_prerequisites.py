@@ -16,7 +16,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession, functions
 
 from serde_chain.errors import ConfigError, MissingDependencyError
-from serde_chain.spark import decode, deserialize
+from serde_chain.spark import decode, deserialize, explain, register
 from serde_chain.spark.plan.prerequisites import check_worker_python
 from tests.environments import Environment
 
@@ -26,15 +26,25 @@ CONFIG = {"value.deserializer": "string"}
 def test_pandas_3(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pd, "__version__", "3.0.1")
     with pytest.raises(
-        MissingDependencyError, match=r"pandas 3\.0\.1 does not work with pyspark 4. pip install 'pandas<3'"
+        MissingDependencyError, match=r"pandas 3\.0\.1 does not work with pyspark\. pip install 'pandas<3'"
     ):
         decode(CONFIG)
 
 
 def test_an_old_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pyspark, "__version__", "3.5.4")
-    with pytest.raises(MissingDependencyError, match=r"pyspark 3\.5\.4 is too old, it must be 4.0 or newer"):
+    monkeypatch.setattr(pyspark, "__version__", "3.4.4")
+    with pytest.raises(MissingDependencyError, match=r"pyspark 3\.4\.4 is too old, it must be 3.5 or newer"):
         decode(CONFIG)
+
+
+def test_before_pyspark_4(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``make spark-versions`` runs the rest with 3.5 itself."""
+    monkeypatch.setattr(pyspark, "__version__", "3.5.9")
+    with pytest.raises(MissingDependencyError, match=r"pyspark 3\.5\.9 has no SQL functions with optional arguments"):
+        register(None, "text", CONFIG)  # type: ignore[arg-type]
+    assert explain(CONFIG).startswith("value: native")
+    monkeypatch.delattr(functions, "is_valid_utf8")
+    assert explain(CONFIG) == "value: arrow (this version of Spark cannot check text for string (1 of 1))"
 
 
 def test_no_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
