@@ -110,6 +110,7 @@ def choose_writing(
             raise ConfigError(f"engine='native' cannot write: {unknown}", hint="Use engine='auto'", key="engine")
         return WritingChoice(ARROW, {VALUE: unknown}, {}, (), offloads, None)
     moves = plan_moves(setup, types.get(VALUE))
+    planned = moves if isinstance(moves, MovePlan) else None
     writers: dict[str, NativeWriter] = {}
     refused: dict[str, _Refused] = {}
     for name, chain in ((VALUE, setup.value), (KEY, setup.key)):
@@ -119,16 +120,19 @@ def choose_writing(
         if engine == ARROW:
             refused[name] = _Refused("as requested")
             continue
-        count = len(chain.stages) if chain is not None else 0
-        if name == VALUE and offloads is not None:
-            count = offloads[0]
-        first = 1 if name == VALUE and isinstance(moves, MovePlan) else 0
-        if name == VALUE and isinstance(moves, str):
-            writer: NativeWriter | _Refused = _Refused(moves)
-        else:
-            writer = _native_writer(
-                chain, range(first, count), types[name], is_key=name == KEY, topic=topic, session=session
+        moved, offloaded = (moves, offloads) if name == VALUE else (None, None)
+        writer: NativeWriter | _Refused = (
+            _Refused(moved)
+            if isinstance(moved, str)
+            else _native_writer(
+                chain,
+                _stages_between(chain, moved, offloaded),
+                types[name],
+                is_key=name == KEY,
+                topic=topic,
+                session=session,
             )
+        )
         if isinstance(writer, NativeWriter):
             writers[name] = writer
         elif engine == NATIVE:
@@ -140,10 +144,15 @@ def choose_writing(
     reasons = {name: writer.does for name, writer in writers.items()}
     reasons |= {name: refusal.reason for name, refusal in refused.items()}
     avoidable = tuple(name for name, refusal in refused.items() if refusal.avoidable)
-    if isinstance(moves, MovePlan) and VALUE in writers:
-        reasons[VALUE] = f"{reasons[VALUE]}, Python moves {', '.join(map(join, moves.paths))}"
-    planned = moves if isinstance(moves, MovePlan) else None
+    if planned is not None and VALUE in writers:
+        reasons[VALUE] = f"{reasons[VALUE]}, Python moves {', '.join(map(join, planned.paths))}"
     return WritingChoice(ARROW if refused else NATIVE, reasons, writers, avoidable, offloads, planned)
+
+
+def _stages_between(chain: SerializerChain | None, moves: MovePlan | None, offloads: tuple[int, int] | None) -> range:
+    """The positions of the stages between those that Python runs: the one that moves fields, and those that offload."""
+    count = len(chain.stages) if chain is not None else 0
+    return range(0 if moves is None else 1, count if offloads is None else offloads[0])
 
 
 def _check_fits(chain: SerializerChain | None, column: DataType, name: str) -> None:
