@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from payload_stores.base.capability import Capability
+
+if TYPE_CHECKING:
+    from datetime import datetime  # takes a millisecond, and few processes need it
 
 __all__ = ["SupportsClock"]
 
