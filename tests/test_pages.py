@@ -11,6 +11,7 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
@@ -285,14 +286,17 @@ def test_encryption_and_rollout(installed: Installed, tmp_path: Path) -> None:
         installed(install_line(page)).run("\n".join(python_blocks(page)), tmp_path)
 
 
-def test_migrations(installed: Installed, s3_server: S3Server, tmp_path: Path) -> None:
+def test_migrations(installed: Installed, broker: KafkaBroker, s3_server: S3Server, tmp_path: Path) -> None:
     page = PAGES["migrations.md"]
     for name, code in re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL):
         (tmp_path / name).write_text(code)
     bucket = s3_server.create_bucket()
-    foreign, properties = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
+    foreign, target, properties = (
+        substituted(block, broker, tmp_path) for block in re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
+    )
     access = "".join(f"{key} = {value}\n" for key, value in s3_server.store_config(bucket).items())
     (tmp_path / "foreign.properties").write_text(foreign.replace("s3.bucket = payloads\n", access))
+    (tmp_path / "target.properties").write_text(target.replace("s3.bucket = payloads\n", access))
     s3_server.client().put_object(Bucket=bucket, Key="ns/1", Body=b'{"flux": 1}')
     envelope = {"kfs_lfs": 1, "bucket": bucket, "key": "ns/1", "sha256": hashlib.sha256(b'{"flux": 1}').hexdigest()}
     changed = properties.replace("s3.bucket = payloads\n", access).replace("s3://payloads/", f"s3://{bucket}/")
@@ -315,6 +319,18 @@ with DeserializerChain.from_config("foreign.properties") as read:
     print(read({json.dumps(envelope)!r}.encode(), RecordContext("t", "value", [])))
 """
     assert environment.run(program, tmp_path) == "{'flux': 1}\n"
+    topics = {name: f"{name}-{tmp_path.name}" for name in ("envelopes", "images")}
+    for topic in topics.values():
+        broker.create_topic(topic)
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topics["envelopes"], json.dumps(envelope))
+    assert producer.flush(30) == 0
+    told = [
+        environment.serde_chain(*(topics.get(word, word) for word in command.split()), folder=tmp_path)
+        for command in re.findall(r"^\$ serde-chain (.* envelopes.*)$", page, re.MULTILINE)
+    ]
+    assert "kafscale" in told[0]
+    assert told[1:] == ["1 references, 0 problems\n", "1 records copied, 1 payloads moved\n"]
     both_ways = changed.replace("kip1159, s3_documents.S3_DOCUMENTS", "both_ways.BOTH_WAYS")
     (tmp_path / "both.properties").write_text(both_ways + "large.message.format = both_ways.BOTH_WAYS\n")
     program = """

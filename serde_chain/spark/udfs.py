@@ -203,7 +203,7 @@ def check_takes(types: Mapping[str, DataType]) -> None:
                 raise ConfigError(
                     f"before pyspark 4.1, Python accepts the column for {name} only as binary, but it is "
                     f"{kind.simpleString()}",
-                    hint="Use pyspark 4.1 or newer; for writing Avro, engine='native' works too",
+                    hint="Use pyspark 4.1 or newer; for Avro, engine='native' may do, or says why not",
                     key=name,
                 )
 

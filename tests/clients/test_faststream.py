@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from faststream import AckPolicy
+from faststream.kafka import TestKafkaBroker
 from faststream.kafka.annotations import KafkaMessage
 
-from serde_chain import ConfigError
+from serde_chain import ConfigError, DecodeError
 from serde_chain.clients.faststream import KafkaBroker
 from serde_chain.testing import services
 
@@ -128,6 +129,22 @@ def test_a_parser_of_yours_gets_decoded_records(config: dict[str, Any], topic: s
 
     asyncio.run(main())
     assert seen == [b"text"]
+
+
+def test_faststreams_own_test_broker(config: dict[str, Any], topic: str) -> None:
+    """With the real broker chains are used; without it, only a broker without chains can read."""
+
+    async def main(config: dict[str, Any], *, with_real: bool) -> None:
+        broker = KafkaBroker(config)
+        readers = Readers(broker, topic)
+        async with TestKafkaBroker(broker, with_real=with_real):
+            await broker.publish(LARGE, topic=topic)
+            assert await readers.get() == (LARGE, {})
+
+    asyncio.run(main(config, with_real=True))
+    asyncio.run(main({}, with_real=False))
+    with pytest.raises(DecodeError):
+        asyncio.run(main(config, with_real=False))
 
 
 def test_a_wrong_configuration() -> None:

@@ -30,10 +30,10 @@ def changes_dates(session: SparkSession) -> str | None:
         session: The session.
 
     Returns:
-        The setting; None if dates are written unchanged.
+        The setting, and the value that keeps dates; None if dates are written unchanged.
     """
     mode = session.conf.get(_REBASE)
-    return None if mode == _GREGORIAN else f"{_REBASE} = {mode}"
+    return None if mode == _GREGORIAN else f"{_REBASE} = {mode}, not {_GREGORIAN}"
 
 
 def from_avro(value: Column, schema: str, reader: str | None, mode: str) -> Column:

@@ -137,7 +137,9 @@ def choose_writing(
             writers[name] = writer
         elif engine == NATIVE:
             raise ConfigError(
-                f"engine='native' cannot write: {name}: {writer.reason}", hint="Use engine='auto'", key="engine"
+                f"engine='native' cannot write: {name}: {writer.reason}",
+                hint="Change that, or use engine='auto', which passes such rows through Python",
+                key="engine",
             )
         else:
             refused[name] = writer

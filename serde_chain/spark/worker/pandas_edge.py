@@ -47,7 +47,7 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
                 return arrow.Array.from_pandas(column, type=types[name])
         raise ConfigError(
             f"before pyspark 4.1, Python accepts the column for {name} only as {types[name]}",
-            hint="Use pyspark 4.1 or newer; for writing Avro, engine='native' works too",
+            hint="Use pyspark 4.1 or newer; for Avro, engine='native' may do, or says why not",
             key=name,
         )
 
