@@ -21,7 +21,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from serde_chain.base import Buffer
-from serde_chain.record import Context, get_header, remove_headers, set_header
+from serde_chain.record import Context, get_header, remove_headers, set_headers
 from serde_chain.wire.foreign import ForeignFormat, document, s3_reference_of_arn
 from serde_chain.wire.reference_format import Reference
 
@@ -54,12 +54,16 @@ class _CloudEventsFormat(ForeignFormat):
             remove_headers(ctx, (_DATAREF,))
             return
         event = _event(placeholder)
-        remove_headers(ctx, (_TYPE,))
+        attributes: dict[str, bytes] = {}
         if (kind := event.get("datacontenttype")) is not None:
-            set_header(ctx, _TYPE, _text(kind, "datacontenttype"))
+            attributes[_TYPE] = _text(kind, "datacontenttype")
         for name, value in event.items():
             if name not in _NOT_ATTRIBUTES and value is not None:
-                set_header(ctx, f"ce_{name}", _text(value, name))
+                _encoded(name, name)  # clients encode names of headers
+                attributes[f"ce_{name}"] = _text(value, name)
+        remove_headers(ctx, (_TYPE,))
+        # At once: a document has room for 100,000 attributes.
+        set_headers(ctx, attributes)
 
     def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
         return None if is_key or get_header(ctx, _DATAREF) is None else _DATAREF

@@ -266,6 +266,32 @@ def test_attributes_of_other_types(value: Any) -> None:
         find_format("cloudevents").restore_headers(data, context(STRUCTURED), is_key=False)
 
 
+def test_attributes_whose_names_no_client_can_encode() -> None:
+    ctx = context(STRUCTURED)
+    with pytest.raises(ValueError, match="Unicode"):
+        find_format("cloudevents").restore_headers(b'{"\\ud800": "x", "data": 1}', ctx, is_key=False)
+    assert ctx.headers == [STRUCTURED]
+
+
+class Scanned(list[Any]):
+    """Headers that count how many of them were looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Any:
+        for header in super().__iter__():
+            self.seen += 1
+            yield header
+
+
+def test_many_attributes_are_set_in_one_pass() -> None:
+    event = json.dumps({f"a{at}": 1 for at in range(2000)}).encode()
+    headers = Scanned([STRUCTURED])
+    find_format("cloudevents").restore_headers(event, RecordContext("alerts", "value", headers), is_key=False)
+    assert len(headers) == 2000
+    assert headers.seen < 10
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_they_are_only_read(name: str) -> None:
     with pytest.raises(EncodeError, match="only read"):
