@@ -111,6 +111,45 @@ def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
     asyncio.run(main())
 
 
+def test_batches(config: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each record is decoded; a batch of undecodable ones alone is an error, and the next one arrives."""
+    raw = Producer({"bootstrap.servers": config["bootstrap.servers"]})
+
+    async def main() -> None:
+        broker = KafkaBroker(config)
+        found: asyncio.Queue[list[Any]] = asyncio.Queue()
+        failed = asyncio.Event()
+
+        @broker.subscriber(topic, group_id=topic, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK, batch=True)
+        async def handle(bodies: list[Any]) -> None:
+            await found.put(bodies)
+
+        async def get(count: int) -> list[Any]:
+            bodies: list[Any] = []
+            while len(bodies) < count:
+                bodies += await asyncio.wait_for(found.get(), SECONDS)
+            return bodies
+
+        await broker.connect()
+        await broker.publish(LARGE, topic=topic)
+        raw.produce(topic, b"no gzip")
+        assert raw.flush(30) == 0
+        await broker.publish("text", topic=topic)
+        await broker.start()
+        assert await get(2) == [LARGE, "text"]
+        with told("left out", failed.set):
+            raw.produce(topic, b"no gzip either")
+            assert raw.flush(30) == 0
+            await asyncio.wait_for(failed.wait(), SECONDS)
+        await broker.publish("more", topic=topic)
+        assert await get(1) == ["more"]
+        await broker.stop()
+
+    asyncio.run(main())
+    assert caplog.text.count("left out of its batch") == 2
+    assert "no gzip" not in caplog.text
+
+
 def test_a_parser_of_yours_gets_decoded_records(config: dict[str, Any], topic: str) -> None:
     seen: list[bytes] = []
 
