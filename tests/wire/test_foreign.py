@@ -1,6 +1,7 @@
 """The formats of other systems, byte by byte."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -264,6 +265,35 @@ def test_attributes_of_other_types(value: Any) -> None:
     data = json.dumps({"id": value, "dataref": "s3://payloads/1"}).encode()
     with pytest.raises(ValueError, match="attribute 'id'"):
         find_format("cloudevents").restore_headers(data, context(STRUCTURED), is_key=False)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"",
+        b"x" * 200_000,
+        "aé\U0001f600".encode() * 50_000,
+        b'\xff\x01"\\' * 50_000,
+        b"x" * 65_535 + "é".encode(),
+        b"\xf0\x9f",
+    ],
+)
+def test_parts_are_quoted_as_a_whole(part: bytes) -> None:
+    """Wherever they are cut into pieces."""
+    event = {"value": {}, "dataref": "arn:aws:s3:::bucket/1", "datarefPath": "$.detail.value.a"}
+    restored = find_format("eventbridge").restore(json.dumps(event).encode(), part, None)
+    assert json.loads(bytes(restored)) == {"value": {"a": part.decode(errors="replace")}}
+
+
+def test_parts_are_quoted_in_little_memory() -> None:
+    event = {"value": {}, "dataref": "arn:aws:s3:::bucket/1", "datarefPath": "$.detail.value.a"}
+    part = b"x" * 4_000_000 + "\U0001f600".encode()
+    tracemalloc.start()
+    try:
+        find_format("eventbridge").restore(json.dumps(event).encode(), part, None)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(part)
+    finally:
+        tracemalloc.stop()
 
 
 def test_attributes_whose_names_no_client_can_encode() -> None:
