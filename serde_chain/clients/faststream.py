@@ -20,7 +20,7 @@ from faststream.kafka.publisher.producer import AioKafkaFastProducerImpl
 from payload_stores.errors import release
 from serde_chain.clients.aiokafka import Producer, RecordDecoder
 from serde_chain.config import Config, load
-from serde_chain.errors import SerializationError
+from serde_chain.errors import ContextualError
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
@@ -82,7 +82,7 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         while True:
             try:
                 return await self._records.decode(record)
-            except SerializationError as error:
+            except ContextualError as error:  # also of a codec that is not installed, which a record names
                 if error.about_record:
                     raise
                 # FastStream would go on to the next record.
@@ -92,11 +92,11 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
     async def _decoded_batch(self, records: tuple[Any, ...]) -> tuple[Any, ...]:
         """Decode a batch, without its undecodable records; if all of them are, raise the last one's error."""
         decoded: list[Any] = []
-        failed: SerializationError | None = None
+        failed: ContextualError | None = None
         for record in records:
             try:
                 decoded.append(await self._decoded(record))
-            except SerializationError as error:
+            except ContextualError as error:
                 _log.error("an undecodable record is left out of its batch: %s", error)
                 release(error)
                 failed = error

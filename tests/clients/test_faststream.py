@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from faststream import AckPolicy
 from faststream.kafka.annotations import KafkaMessage
 
-from serde_chain import ConfigError
+from serde_chain import ConfigError, MissingDependencyError
 from serde_chain.clients.faststream import KafkaBroker
 from serde_chain.testing import services
 
@@ -106,6 +106,40 @@ def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
         assert readers.found.empty()
         (tmp_path / "away").rename(tmp_path / "payloads")
         assert await readers.get() == (LARGE, {})
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+class Absent:
+    """A stage whose package is installed later.
+
+    Attributes:
+        is_there: Whether it is installed.
+    """
+
+    def __init__(self) -> None:
+        self.is_there = False
+
+    def __call__(self, data: Any, ctx: Any) -> Any:
+        if not self.is_there:
+            raise MissingDependencyError("lz4 is not installed")
+        return data
+
+
+def test_a_record_waits_for_a_package(config: dict[str, Any], topic: str) -> None:
+    stage = Absent()
+
+    async def main() -> None:
+        broker = KafkaBroker({**config, "value.serializers": "bytes", "value.deserializers": [stage]})
+        readers = Readers(broker, topic)
+        waits = asyncio.Event()
+        with told("a record waits", waits.set):
+            await broker.start()
+            await broker.publish("text", topic=topic)
+            await asyncio.wait_for(waits.wait(), SECONDS)
+        stage.is_there = True
+        assert await readers.get() == ("text", {})
         await broker.stop()
 
     asyncio.run(main())
