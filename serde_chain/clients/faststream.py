@@ -136,8 +136,14 @@ class _ChainProducer(AioKafkaFastProducerImpl):
         self._config = config
 
     async def connect(self, producer: AIOKafkaProducer, serializer: Any, codec: Any = None) -> None:
-        """Start the producer behind its chain."""
-        await super().connect(Producer(producer, self._config), serializer, codec)
+        """Start the producer behind its chain; one of an earlier attempt to connect is stopped."""
+        await self.disconnect()
+        own = Producer(producer, self._config)
+        try:
+            await super().connect(own, serializer, codec)
+        except BaseException:
+            await own.stop()  # another one needs the journal
+            raise
 
     @property
     def closed(self) -> bool:

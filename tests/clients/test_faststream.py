@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import Producer
 from faststream import AckPolicy
 from faststream.kafka.annotations import KafkaMessage
@@ -201,6 +202,27 @@ def test_a_parser_of_yours_gets_decoded_records(config: dict[str, Any], topic: s
 
     asyncio.run(main())
     assert seen == [b"text"]
+
+
+def test_connecting_again(config: dict[str, Any], topic: str, tmp_path: Path) -> None:
+    """A failed attempt releases what the next one needs."""
+    journaled = {**config, "large.message.journal.path": str(tmp_path / "journal")}
+
+    async def main() -> None:
+        broker = KafkaBroker(journaled, "127.0.0.1:1")
+        for _ in range(2):
+            with pytest.raises(KafkaConnectionError):
+                await broker.connect()
+        await broker.stop()
+        await broker.stop()
+        there = KafkaBroker(journaled)
+        readers = Readers(there, topic)
+        await there.start()
+        await there.publish(LARGE, topic=topic)
+        assert await readers.get() == (LARGE, {})
+        await there.stop()
+
+    asyncio.run(main())
 
 
 def test_a_wrong_configuration() -> None:
