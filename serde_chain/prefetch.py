@@ -275,6 +275,8 @@ class Prefetch:
             yield job
         job.holders.add(_Holder.of(ahead, job, self._gone))
         ahead.job = job
+        if job.is_done:
+            self._tell()  # its own end was told before
 
     def _has_room(self, transfer: Transfer[Any]) -> bool:
         return self.max_bytes is None or not self._bytes or self._bytes + self.size_of(transfer) <= self.max_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -22,6 +22,7 @@ __all__ = [
     "remove_headers",
     "require_headers",
     "set_header",
+    "set_headers",
     "topic_of",
 ]
 
@@ -117,12 +118,25 @@ def set_header(ctx: Context | None, name: str, value: bytes) -> None:
         EncodeError: The context has no list of headers. A list assigned to a foreign context would be lost, since
             confluent_kafka sends the list that its caller passed to ``produce``.
     """
+    set_headers(ctx, {name: value})
+
+
+def set_headers(ctx: Context | None, values: Mapping[str, bytes]) -> None:
+    """Set headers in place, replacing all with their names, in one pass for any number of them.
+
+    Args:
+        ctx: The context.
+        values: The headers' values by name.
+
+    Raises:
+        EncodeError: As in :func:`set_header`.
+    """
     headers = require_headers(ctx)
     if isinstance(headers, dict):
-        headers[name] = value
+        headers.update(values)
     else:
-        headers[:] = [header for header in headers if header[0] != name]
-        headers.append((name, value))
+        headers[:] = [header for header in headers if header[0] not in values]
+        headers.extend(values.items())
 
 
 def require_headers(ctx: Context | None) -> Headers:

@@ -260,6 +260,19 @@ def test_someone_can_be_told() -> None:
     assert ahead.is_done
 
 
+def test_someone_is_told_of_a_result_that_was_there_before() -> None:
+    """Two records refer to one payload, and the first still holds it: asyncio waits for the news alone."""
+    told = threading.Event()
+    prefetch = prefetch_of(Store())
+    prefetch.told = told.set
+    first = prefetch.add(fetches(["a"]))
+    assert told.wait(10)
+    told.clear()
+    second = prefetch.add(fetches(["a"]))
+    assert told.wait(10)
+    assert first[0].take() is second[0].take()
+
+
 def test_where_no_thread_can_be_started_those_who_wait_learn_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_self: object) -> None:
         raise RuntimeError("can't start new thread")

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import faststream.kafka
 from faststream.kafka.publisher.producer import AioKafkaFastProducerImpl
 
+from payload_stores.errors import release
 from serde_chain.clients.aiokafka import Producer, RecordDecoder
 from serde_chain.config import Config, load
-from serde_chain.errors import SerializationError
+from serde_chain.errors import ContextualError
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
@@ -37,7 +38,7 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
     """A broker whose publishers and subscribers use chains.
 
     FastStream encodes a body first and decodes it last, so the chain's first stage takes bytes. A record whose store or
-    registry is not there waits for it; an unreadable one is an error of FastStream's parser.
+    registry is not there waits for it; an unreadable one is an error of FastStream's parser, or left out of its batch.
 
     Args:
         config: A mapping, or the path of a TOML or Java ``.properties`` file: chains, stages and stores, and
@@ -73,19 +74,35 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
 
     async def _parse_decoded(self, record: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
         """Decode a record before FastStream's own parser gets it; wait while its store is not there."""
-        decoded = await self._decoded(record)
+        # A subscriber with batch=True gets a tuple of records.
+        decoded = await (self._decoded_batch(record) if isinstance(record, tuple) else self._decoded(record))
         return await (original(decoded) if self._own_parser is None else self._own_parser(decoded, original))
 
     async def _decoded(self, record: Any) -> Any:
         while True:
             try:
                 return await self._records.decode(record)
-            except SerializationError as error:
+            except ContextualError as error:  # also of a codec that is not installed, which a record names
                 if error.about_record:
                     raise
                 # FastStream would go on to the next record.
                 _log.warning("a record waits: %s", error)
                 await asyncio.sleep(_WAIT_SECONDS)
+
+    async def _decoded_batch(self, records: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Decode a batch, without its undecodable records; if all of them are, raise the last one's error."""
+        decoded: list[Any] = []
+        failed: ContextualError | None = None
+        for record in records:
+            try:
+                decoded.append(await self._decoded(record))
+            except ContextualError as error:
+                _log.error("an undecodable record is left out of its batch: %s", error)
+                release(error)
+                failed = error
+        if failed is not None and not decoded:
+            raise failed
+        return tuple(decoded)
 
     async def start(self) -> None:
         """Start the broker, also once it was stopped."""
@@ -119,8 +136,14 @@ class _ChainProducer(AioKafkaFastProducerImpl):
         self._config = config
 
     async def connect(self, producer: AIOKafkaProducer, serializer: Any, codec: Any = None) -> None:
-        """Start the producer behind its chain."""
-        await super().connect(Producer(producer, self._config), serializer, codec)
+        """Start the producer behind its chain; one of an earlier attempt to connect is stopped."""
+        await self.disconnect()
+        own = Producer(producer, self._config)
+        try:
+            await super().connect(own, serializer, codec)
+        except BaseException:
+            await own.stop()  # another one needs the journal
+            raise
 
     @property
     def closed(self) -> bool:

@@ -19,7 +19,7 @@ from payload_stores.errors import release
 from payload_stores.options import Option, integer
 from serde_chain.clients.client_chains import single_deserializer, single_serializer
 from serde_chain.config import Config
-from serde_chain.errors import DecodeError, EncodeError, SerializationError
+from serde_chain.errors import ContextualError, DecodeError, EncodeError
 from serde_chain.record import KEY, VALUE, Headers, RecordContext
 from serde_chain.signals import let_through
 
@@ -114,10 +114,11 @@ class Deserializer(kafka.serializer.Deserializer):  # type: ignore[misc]
 
         Raises:
             SerializationError: It cannot be read, or its payload not be fetched.
+            MissingDependencyError: It needs an extra that is not installed.
         """
         try:
             return self._decode(topic, headers, data)
-        except SerializationError as error:
+        except ContextualError as error:  # also of a codec that is not installed, which a record names
             if not self._returns_errors:
                 raise
             release(error)  # it is kept, and its traceback holds the data

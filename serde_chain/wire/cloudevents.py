@@ -21,7 +21,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from serde_chain.base import Buffer
-from serde_chain.record import Context, get_header, remove_headers, set_header
+from serde_chain.record import Context, get_header, remove_headers, set_headers
 from serde_chain.wire.foreign import ForeignFormat, document, s3_reference_of_arn
 from serde_chain.wire.reference_format import Reference
 
@@ -44,22 +44,28 @@ class _CloudEventsFormat(ForeignFormat):
             return None
         if _is_structured(ctx):
             return _content(_event(data))
-        url = get_header(ctx, _DATAREF)
-        if url is None:
+        return data if len(data) and get_header(ctx, _DATAREF) is not None else _in_header(ctx)
+
+    def beside(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | None:
+        if is_key:
             return None
-        return data if len(data) else _reference(url.decode("utf-8", "surrogateescape"))
+        return _in_members(_event(data)) if _is_structured(ctx) else _in_header(ctx)
 
     def restore_headers(self, placeholder: Buffer, ctx: Context | None, *, is_key: bool) -> None:
         if not _is_structured(ctx):
             remove_headers(ctx, (_DATAREF,))
             return
         event = _event(placeholder)
-        remove_headers(ctx, (_TYPE,))
+        attributes: dict[str, bytes] = {}
         if (kind := event.get("datacontenttype")) is not None:
-            set_header(ctx, _TYPE, _text(kind, "datacontenttype"))
+            attributes[_TYPE] = _text(kind, "datacontenttype")
         for name, value in event.items():
             if name not in _NOT_ATTRIBUTES and value is not None:
-                set_header(ctx, f"ce_{name}", _text(value, name))
+                _encoded(name, name)  # clients encode names of headers
+                attributes[f"ce_{name}"] = _text(value, name)
+        remove_headers(ctx, (_TYPE,))
+        # At once: a document has room for 100,000 attributes.
+        set_headers(ctx, attributes)
 
     def mark(self, ctx: Context | None, *, is_key: bool) -> str | None:
         return None if is_key or get_header(ctx, _DATAREF) is None else _DATAREF
@@ -86,17 +92,27 @@ def _content(event: dict[str, Any]) -> Reference | bytes:
             raise ValueError("the event's data_base64 is not base64") from None
     data = event.get("data")
     if data is None:
-        if (url := event.get("dataref")) is None:
-            return b""
-        if not isinstance(url, str):
-            raise ValueError("the event's dataref is not text")
-        return _reference(url)
+        return _in_members(event) or b""
     if isinstance(data, str) and not _is_json(event.get("datacontenttype")):
         return _encoded(data, "data")
     try:
         return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
     except ValueError:
         raise ValueError("the event's data is not JSON in UTF-8") from None
+
+
+def _in_header(ctx: Context | None) -> Reference | None:
+    url = get_header(ctx, _DATAREF)
+    return None if url is None else _reference(url.decode("utf-8", "surrogateescape"))
+
+
+def _in_members(event: dict[str, Any]) -> Reference | None:
+    url = event.get("dataref")
+    if url is None:
+        return None
+    if not isinstance(url, str):
+        raise ValueError("the event's dataref is not text")
+    return _reference(url)
 
 
 def _is_json(kind: object) -> bool:

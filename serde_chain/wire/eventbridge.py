@@ -11,9 +11,11 @@ begins as a JSON object or array does.
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 import secrets
+from collections.abc import Iterator
 from typing import Any, Final
 
 from serde_chain.base import Buffer
@@ -28,6 +30,7 @@ _PATHS: Final = ("datarefJsonPath", "datarefPath")
 _ROOT: Final = ("detail", "value")
 _STEP: Final = re.compile(r"\.([A-Za-z_][\w-]*)|\[\s*'([^'\\]*)'\s*\]|\[\s*\"([^\"\\]*)\"\s*\]|\[\s*(\d{1,9})\s*\]")
 _MAX_PATH: Final = 2000
+_PIECE_BYTES: Final = 1 << 16
 
 
 class _EventBridgeFormat(ForeignFormat):
@@ -62,7 +65,7 @@ class _EventBridgeFormat(ForeignFormat):
         except ValueError:
             raise ValueError("the event is not JSON in UTF-8") from None
         before, _, after = text.partition(f'"{token}"'.encode())
-        return b"".join((before, _part(payload), after))
+        return b"".join((before, *_part(payload), after))
 
 
 def _detail(event: dict[str, Any] | None) -> dict[str, Any] | None:
@@ -107,10 +110,24 @@ def _put(detail: Any, parents: list[str | int], last: str | int, token: str) -> 
         raise ValueError(f"the event has no place for its part: {last!r} is of another kind")
 
 
-def _part(payload: Buffer) -> Buffer:
+def _part(payload: Buffer) -> Iterator[Buffer]:
+    """A part as JSON: its own, or text.
+
+    Text is quoted piece by piece: as a whole, one character beyond the basic plane makes it four bytes each.
+    """
     if bytes(payload[:1]) in {b"{", b"["}:
-        return payload
-    return json.dumps(str(payload, "utf-8", "replace"), ensure_ascii=False).encode()
+        yield payload
+        return
+    decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+    view = memoryview(payload)
+    yield b'"'
+    for start in range(0, len(view), _PIECE_BYTES):
+        yield _escaped(decode(view[start : start + _PIECE_BYTES]))
+    yield _escaped(decode(b"", final=True)) + b'"'
+
+
+def _escaped(text: str) -> bytes:
+    return json.dumps(text, ensure_ascii=False)[1:-1].encode()
 
 
 FORMAT: Final = _EventBridgeFormat()

@@ -107,6 +107,19 @@ class ReferenceFormat(Protocol):
             ValueError: The field has the format's mark but is malformed, or has an unknown version.
         """
 
+    def beside(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | None:
+        """The reference that a field has beside its payload, for others: what it names is in use.
+
+        Args:
+            data: The field, of which :meth:`read` returned a payload.
+            ctx: The record.
+            is_key: Whether the field is the key.
+
+        Raises:
+            ValueError: It is malformed.
+        """
+        return None
+
     def restore_headers(self, placeholder: Buffer, ctx: Context | None, *, is_key: bool) -> None:
         """Give a record the headers that its readers see: without the format's own ones, unless it says otherwise.
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiokafka.errors import KafkaConnectionError
 from confluent_kafka import Producer
 from faststream import AckPolicy
 from faststream.kafka import TestKafkaBroker
 from faststream.kafka.annotations import KafkaMessage
 
-from serde_chain import ConfigError, DecodeError
+from serde_chain import ConfigError, DecodeError, MissingDependencyError
 from serde_chain.clients.faststream import KafkaBroker
 from serde_chain.testing import services
 
@@ -112,6 +113,79 @@ def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
     asyncio.run(main())
 
 
+class Absent:
+    """A stage whose package is installed later.
+
+    Attributes:
+        is_there: Whether it is installed.
+    """
+
+    def __init__(self) -> None:
+        self.is_there = False
+
+    def __call__(self, data: Any, ctx: Any) -> Any:
+        if not self.is_there:
+            raise MissingDependencyError("lz4 is not installed")
+        return data
+
+
+def test_a_record_waits_for_a_package(config: dict[str, Any], topic: str) -> None:
+    stage = Absent()
+
+    async def main() -> None:
+        broker = KafkaBroker({**config, "value.serializers": "bytes", "value.deserializers": [stage]})
+        readers = Readers(broker, topic)
+        waits = asyncio.Event()
+        with told("a record waits", waits.set):
+            await broker.start()
+            await broker.publish("text", topic=topic)
+            await asyncio.wait_for(waits.wait(), SECONDS)
+        stage.is_there = True
+        assert await readers.get() == ("text", {})
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+def test_batches(config: dict[str, Any], topic: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each record is decoded; a batch of undecodable ones alone is an error, and the next one arrives."""
+    raw = Producer({"bootstrap.servers": config["bootstrap.servers"]})
+
+    async def main() -> None:
+        broker = KafkaBroker(config)
+        found: asyncio.Queue[list[Any]] = asyncio.Queue()
+        failed = asyncio.Event()
+
+        @broker.subscriber(topic, group_id=topic, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK, batch=True)
+        async def handle(bodies: list[Any]) -> None:
+            await found.put(bodies)
+
+        async def get(count: int) -> list[Any]:
+            bodies: list[Any] = []
+            while len(bodies) < count:
+                bodies += await asyncio.wait_for(found.get(), SECONDS)
+            return bodies
+
+        await broker.connect()
+        await broker.publish(LARGE, topic=topic)
+        raw.produce(topic, b"no gzip")
+        assert raw.flush(30) == 0
+        await broker.publish("text", topic=topic)
+        await broker.start()
+        assert await get(2) == [LARGE, "text"]
+        with told("left out", failed.set):
+            raw.produce(topic, b"no gzip either")
+            assert raw.flush(30) == 0
+            await asyncio.wait_for(failed.wait(), SECONDS)
+        await broker.publish("more", topic=topic)
+        assert await get(1) == ["more"]
+        await broker.stop()
+
+    asyncio.run(main())
+    assert caplog.text.count("left out of its batch") == 2
+    assert "no gzip" not in caplog.text
+
+
 def test_a_parser_of_yours_gets_decoded_records(config: dict[str, Any], topic: str) -> None:
     seen: list[bytes] = []
 
@@ -145,6 +219,27 @@ def test_faststreams_own_test_broker(config: dict[str, Any], topic: str) -> None
     asyncio.run(main({}, with_real=False))
     with pytest.raises(DecodeError):
         asyncio.run(main(config, with_real=False))
+
+
+def test_connecting_again(config: dict[str, Any], topic: str, tmp_path: Path) -> None:
+    """A failed attempt releases what the next one needs."""
+    journaled = {**config, "large.message.journal.path": str(tmp_path / "journal")}
+
+    async def main() -> None:
+        broker = KafkaBroker(journaled, "127.0.0.1:1")
+        for _ in range(2):
+            with pytest.raises(KafkaConnectionError):
+                await broker.connect()
+        await broker.stop()
+        await broker.stop()
+        there = KafkaBroker(journaled)
+        readers = Readers(there, topic)
+        await there.start()
+        await there.publish(LARGE, topic=topic)
+        assert await readers.get() == (LARGE, {})
+        await there.stop()
+
+    asyncio.run(main())
 
 
 def test_a_wrong_configuration() -> None:

@@ -8,7 +8,15 @@ from typing import Any
 import pytest
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from serde_chain import Consumer, DecodeError, EncodeError, PayloadNotFoundError, Producer, SerializationError
+from serde_chain import (
+    Consumer,
+    DecodeError,
+    EncodeError,
+    MissingDependencyError,
+    PayloadNotFoundError,
+    Producer,
+    SerializationError,
+)
 from serde_chain.clients.kafka_python import Deserializer, Serializer
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 
@@ -153,6 +161,23 @@ def test_a_type_error_does_not_make_the_client_call_again() -> None:
             getattr(chain, call)("t", [], b"x")
     with pytest.raises(EncodeError):
         Serializer({"value.serializers": "json"}).serialize(5, [], {1, 2})  # type: ignore[arg-type]
+
+
+class Absent:
+    """A stage that needs a package."""
+
+    def __call__(self, data: Any, ctx: Any) -> Any:
+        raise MissingDependencyError("lz4 is not installed")
+
+
+def test_a_missing_package_is_an_error_in_place() -> None:
+    """Raised, it would end the consumer."""
+    read = Deserializer({"value.deserializers": [Absent()]}, returns_errors=True)
+    found = read.deserialize("t", [], b"x")
+    assert isinstance(found, MissingDependencyError)
+    assert not found.about_record
+    with pytest.raises(MissingDependencyError):
+        Deserializer({"value.deserializers": [Absent()]}).deserialize("t", [], b"x")
 
 
 def test_schemas_of_a_registry(broker: KafkaBroker, registry: SchemaRegistry, topic: str) -> None:

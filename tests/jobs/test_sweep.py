@@ -317,7 +317,14 @@ def test_objects_of_other_systems_in_a_topics_folder_are_in_use(
 ) -> None:
     """Another system may put its objects where this one's are."""
     bucket = s3_server.create_bucket()
-    for key in (f"{topic}/used", f"{topic}/lfs/used", f"{topic}/event", f"{topic}/orphan", "elsewhere/orphan"):
+    for key in (
+        f"{topic}/used",
+        f"{topic}/lfs/used",
+        f"{topic}/event",
+        f"{topic}/both",
+        f"{topic}/orphan",
+        "elsewhere/orphan",
+    ):
         s3_server.client().put_object(Bucket=bucket, Key=key, Body=b"payload")
     pointer = ["software.amazon.payloadoffloading.PayloadS3Pointer", {"s3BucketName": bucket, "s3Key": f"{topic}/used"}]
     envelope = {"kfs_lfs": 1, "bucket": bucket, "key": f"{topic}/lfs/used", "sha256": "0" * 64}
@@ -325,6 +332,7 @@ def test_objects_of_other_systems_in_a_topics_folder_are_in_use(
     producer.produce(topic, json.dumps(pointer))
     producer.produce(topic, json.dumps(envelope))
     producer.produce(topic, b"", headers=[("ce_dataref", f"s3://{bucket}/{topic}/event".encode())])
+    producer.produce(topic, b"data", headers=[("ce_dataref", f"s3://{bucket}/{topic}/both".encode())])
     assert producer.flush(30) == 0
     config: Config = {
         **broker.client_config(),
@@ -334,10 +342,10 @@ def test_objects_of_other_systems_in_a_topics_folder_are_in_use(
         "large.message.payload.store.class": "s3",
     }
     report = sweep(config, topic, grace_ms=0, delete=True)
-    assert (report.live, report.orphans) == (3, 1)
+    assert (report.live, report.orphans) == (4, 1)
     found = s3_server.client().list_objects_v2(Bucket=bucket)["Contents"]
     assert {each["Key"] for each in found} == {
-        *(f"{topic}/used", f"{topic}/lfs/used", f"{topic}/event", "elsewhere/orphan"),
+        *(f"{topic}/used", f"{topic}/lfs/used", f"{topic}/event", f"{topic}/both", "elsewhere/orphan"),
     }
 
 

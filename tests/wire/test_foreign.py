@@ -1,6 +1,7 @@
 """The formats of other systems, byte by byte."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -73,6 +74,16 @@ def test_events_with_their_data_elsewhere(url: str) -> None:
     assert read("cloudevents", {"id": "1", "dataref": url}, STRUCTURED) == Reference(url)
     assert read("cloudevents", {"id": "1", "dataref": url, "data": "text"}, STRUCTURED) == b'"text"'
     assert read("cloudevents", b"", ("ce_dataref", b"arn:aws:s3:::payloads/a b/1")).url == "s3://payloads/a%20b/1"
+
+
+def test_a_reference_beside_the_data_is_in_use() -> None:
+    found = find_format("cloudevents")
+    headers = context(("ce_dataref", b"s3://payloads/1"))
+    data = json.dumps({"id": "1", "dataref": "s3://payloads/1", "data": 5}).encode()
+    assert found.beside(b"data", headers, is_key=False) == Reference("s3://payloads/1")
+    assert found.beside(data, context(STRUCTURED), is_key=False) == Reference("s3://payloads/1")
+    assert found.beside(b'{"data": 5}', context(STRUCTURED), is_key=False) is None
+    assert found.beside(b"data", headers, is_key=True) is None
 
 
 @pytest.mark.parametrize(
@@ -264,6 +275,61 @@ def test_attributes_of_other_types(value: Any) -> None:
     data = json.dumps({"id": value, "dataref": "s3://payloads/1"}).encode()
     with pytest.raises(ValueError, match="attribute 'id'"):
         find_format("cloudevents").restore_headers(data, context(STRUCTURED), is_key=False)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"",
+        b"x" * 200_000,
+        "aé\U0001f600".encode() * 50_000,
+        b'\xff\x01"\\' * 50_000,
+        b"x" * 65_535 + "é".encode(),
+        b"\xf0\x9f",
+    ],
+)
+def test_parts_are_quoted_as_a_whole(part: bytes) -> None:
+    """Wherever they are cut into pieces."""
+    event = {"value": {}, "dataref": "arn:aws:s3:::bucket/1", "datarefPath": "$.detail.value.a"}
+    restored = find_format("eventbridge").restore(json.dumps(event).encode(), part, None)
+    assert json.loads(bytes(restored)) == {"value": {"a": part.decode(errors="replace")}}
+
+
+def test_parts_are_quoted_in_little_memory() -> None:
+    event = {"value": {}, "dataref": "arn:aws:s3:::bucket/1", "datarefPath": "$.detail.value.a"}
+    part = b"x" * 4_000_000 + "\U0001f600".encode()
+    tracemalloc.start()
+    try:
+        find_format("eventbridge").restore(json.dumps(event).encode(), part, None)
+        assert tracemalloc.get_traced_memory()[1] < 3 * len(part)
+    finally:
+        tracemalloc.stop()
+
+
+def test_attributes_whose_names_no_client_can_encode() -> None:
+    ctx = context(STRUCTURED)
+    with pytest.raises(ValueError, match="Unicode"):
+        find_format("cloudevents").restore_headers(b'{"\\ud800": "x", "data": 1}', ctx, is_key=False)
+    assert ctx.headers == [STRUCTURED]
+
+
+class Scanned(list[Any]):
+    """Headers that count how many of them were looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Any:
+        for header in super().__iter__():
+            self.seen += 1
+            yield header
+
+
+def test_many_attributes_are_set_in_one_pass() -> None:
+    event = json.dumps({f"a{at}": 1 for at in range(2000)}).encode()
+    headers = Scanned([STRUCTURED])
+    find_format("cloudevents").restore_headers(event, RecordContext("alerts", "value", headers), is_key=False)
+    assert len(headers) == 2000
+    assert headers.seen < 10
 
 
 @pytest.mark.parametrize("name", NAMES)

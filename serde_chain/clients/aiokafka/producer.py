@@ -345,7 +345,11 @@ class Producer:
         await self._producer.send_offsets_to_transaction(offsets, group_id)
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except BaseException:
+            await self.stop()  # the next attempt's producer needs the journal
+            raise
         return self
 
     async def __aexit__(

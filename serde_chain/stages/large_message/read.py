@@ -273,8 +273,17 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         for reference_format in self._formats:
             content = self._read(reference_format, data, ctx)
             if content is not None:
-                return (content,) if isinstance(content, Reference) else ()
+                return self._named(reference_format, content, data, ctx)
         return ()
+
+    def _named(
+        self, reference_format: ReferenceFormat, content: Reference | Buffer, data: Buffer, ctx: Context | None
+    ) -> tuple[Reference, ...]:
+        if isinstance(content, Reference):
+            return (content,)
+        with _malformed(_REFERENCE):
+            beside = reference_format.beside(data, ctx, is_key=self._is_key)
+        return () if beside is None else (beside,)
 
     def _read(self, reference_format: ReferenceFormat, data: Buffer, ctx: Context | None) -> Reference | Buffer | None:
         with _malformed(_REFERENCE):

@@ -13,7 +13,7 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalOperation, ProducerFenced
+from aiokafka.errors import IllegalOperation, KafkaConnectionError, ProducerFenced
 from aiokafka.producer.transaction_manager import TransactionState
 
 from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
@@ -581,6 +581,18 @@ def test_a_crash_journal(config: dict[str, Any], broker: KafkaBroker, topic: str
     assert left not in [info.reference for info in _memory().list(topic)]
     with Journal(path) as journal:
         assert journal.unsettled == ()
+
+
+def test_a_failed_start_releases_the_journal(config: dict[str, Any], tmp_path: Path) -> None:
+    journaled = {**config, "large.message.journal.path": str(tmp_path / "journal")}
+
+    async def main() -> None:
+        for _ in range(2):
+            with pytest.raises(KafkaConnectionError):
+                async with Producer(AIOKafkaProducer(bootstrap_servers="127.0.0.1:1"), journaled):
+                    pass
+
+    run(main())
 
 
 def test_a_policy_that_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
