@@ -237,9 +237,9 @@ def test_jobs_without_spark(installed: Installed, broker: KafkaBroker, topic: st
     calls = ("sweep", "client.toml", topic, "--grace", "0s", "--delete"), ("audit", "client.toml", topic)
     swept, audited = (environment.serde_chain(*call, folder=tmp_path) for call in calls)
     assert "1 deleted, 300 bytes" in swept
-    assert audited == "1 references, 0 problems\n"
+    assert audited == "1 reference, 0 problems\n"
     moved = environment.serde_chain("migrate", "client.toml", "target.toml", topic, f"{topic}-copy", folder=tmp_path)
-    assert moved == "1 records copied, 1 payloads moved\n"
+    assert moved == "1 record copied, 1 payload moved\n"
 
 
 def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ with DeserializerChain.from_config("foreign.properties") as read:
         for command in re.findall(r"^\$ serde-chain (.* envelopes.*)$", page, re.MULTILINE)
     ]
     assert "kafscale" in told[0]
-    assert told[1:] == ["1 references, 0 problems\n", "1 records copied, 1 payloads moved\n"]
+    assert told[1:] == ["1 reference, 0 problems\n", "1 record copied, 1 payload moved\n"]
     both_ways = changed.replace("kip1159, s3_documents.S3_DOCUMENTS", "both_ways.BOTH_WAYS")
     (tmp_path / "both.properties").write_text(both_ways + "large.message.format = both_ways.BOTH_WAYS\n")
     program = """

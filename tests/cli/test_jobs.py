@@ -147,7 +147,7 @@ def test_migrate(
     target.write_text(file.read_text().replace("payloads", "moved"))
     call = ("migrate", file, target, topic, new_topic(1), "--checkpoint", tmp_path / "checkpoint")
     first, second = (("--engine", engine) for engine in engines)
-    assert run(*call, *first).stdout == "2 records copied, 1 payloads moved\n"
+    assert run(*call, *first).stdout == "2 records copied, 1 payload moved\n"
     moved = {**config, "local.path": str(tmp_path / "moved")}
     assert count(moved, call[4]) == 1
     said = json.loads(run(*call, "--json", *second).stdout.splitlines()[-1])
