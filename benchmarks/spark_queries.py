@@ -128,7 +128,7 @@ def cpu_seconds(processes: Iterable[int] = ()) -> float:
 class FamilyClock:
     """CPU time of a process and its descendants, with that of ended ones, in seconds.
 
-    Spark ends workers that are idle for a minute, and nobody waits for them: their time is as it was at the last call.
+    Spark ends workers after an idle minute without waiting for them; their time counts as of the last call.
 
     Args:
         root: The process.

@@ -271,7 +271,7 @@ def _moved(
 
 
 def _with_moved(columns: Mapping[str, Column], plan: MovePlan) -> dict[str, Column]:
-    """Values with references in place of what was moved, and their headers."""
+    """Values with references in place of moved fields, and the headers to go with them."""
     moved = functions.col(_MOVED)
     value = columns[VALUE]
     for path in plan.paths:

@@ -7,13 +7,13 @@ other names for class and attribute. There is no digest.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection
 from typing import Final
 
 from serde_chain.base import Buffer
 from serde_chain.record import Context, get_header
+from serde_chain.wire import bounded_json
 from serde_chain.wire.foreign import ForeignFormat, s3_url, size_of
 from serde_chain.wire.reference_format import Reference
 
@@ -40,12 +40,7 @@ class _AwsExtendedFormat(ForeignFormat):
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
         if not _BEGIN.match(data):
             return None
-        if len(data) > MAX_POINTER_BYTES:
-            raise ValueError(f"the pointer has {len(data)} bytes, more than {MAX_POINTER_BYTES}")
-        try:
-            pointer = json.loads(str(data, "utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError("the pointer is not JSON") from error
+        pointer = bounded_json.loads(data, MAX_POINTER_BYTES, "the pointer")
         if not (len(pointer) == 2 and isinstance(pointer[1], dict)):
             raise ValueError('the pointer does not have the form ["<class>", {…}]')
         return Reference(

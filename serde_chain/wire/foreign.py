@@ -114,5 +114,5 @@ def size_of(number: object, name: str) -> int | None:
     if number is None or (type(number) is int and number == 0):
         return None
     if type(number) is not int or not 0 < number < _MAX_SIZE:
-        raise ValueError(f"{name} is no number of bytes")
+        raise ValueError(f"{name} is not a number of bytes")
     return number

@@ -15,6 +15,7 @@ from typing import Final
 
 from serde_chain.base import Buffer
 from serde_chain.record import Context, Header, get_header, require_headers
+from serde_chain.wire import bounded_json
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
 __all__ = ["BLOB", "EXTERNAL", "FORMAT", "FORMAT_HEADER", "MAX_PLACEHOLDER_BYTES"]
@@ -49,12 +50,7 @@ class _HopFormat(ReferenceFormat):
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
         if self.mark(ctx, is_key=is_key) is None:
             return None
-        if len(data) > MAX_PLACEHOLDER_BYTES:
-            raise ValueError(f"the placeholder has {len(data)} bytes, more than {MAX_PLACEHOLDER_BYTES}")
-        try:
-            placeholder = json.loads(str(data, "utf-8"))
-        except (ValueError, RecursionError) as error:
-            raise ValueError("the placeholder is not JSON") from error
+        placeholder = bounded_json.loads(data, MAX_PLACEHOLDER_BYTES, "the placeholder")
         url = placeholder.get("url") if isinstance(placeholder, dict) else None
         if not isinstance(url, str):
             raise ValueError('the placeholder does not have the form {"url": "…"}')

@@ -146,7 +146,7 @@ def test_a_payload_that_is_gone(broker: KafkaBroker, topic: str, config: dict[st
 
 
 class Confused:
-    """A stage of a user, which is no stage of this project's kind."""
+    """A user's own callable as a stage."""
 
     def __call__(self, data: Any, ctx: Any) -> bytes:
         raise TypeError("of the stage")

@@ -243,7 +243,7 @@ OWN = "headers array<struct<key:string,value:binary>>"
 def test_encode_moves_columns_and_leaves_the_rest_to_spark(
     spark: SparkSession, config: Config, tmp_path: Path, stages: str, ids: str
 ) -> None:
-    """The same records as of the other engine, and of a chain in Python, byte for byte."""
+    """Byte for byte the records of the other engine, and of a chain in Python."""
     config |= {
         "value.serializers": stages,
         "avro.schema": json.dumps(SHALLOW),

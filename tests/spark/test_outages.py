@@ -49,7 +49,7 @@ def hop() -> Iterator[Server]:
 
 
 @contextmanager
-def nobody_at(url: str) -> Iterator[threading.Event]:
+def hanging_up(url: str) -> Iterator[threading.Event]:
     """Hang up on all who call at an address; the event says that somebody has."""
     address, called = urlsplit(url), threading.Event()
     with socket.create_server((str(address.hostname), int(address.port or 0))) as listening:
@@ -109,7 +109,7 @@ def test_stores_that_go_away_while_a_query_runs(
         try:
             query.processAllAvailable()
             server.stop()
-            with nobody_at(config.get("s3.endpoint.url") or config["hop.offload.url"]) as called:
+            with hanging_up(config.get("s3.endpoint.url") or config["hop.offload.url"]) as called:
                 send(3)
                 assert called.wait(SOON)
             server.start()

@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import TopicPartition
 from pyspark.errors import PythonException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession, functions
 from pyspark.sql.functions import lit, struct
 
-from serde_chain import ConfigError, Consumer, DeserializerChain, Producer, RecordContext
+from serde_chain import ConfigError, DeserializerChain, Producer, RecordContext
 from serde_chain.spark import decode, encode, explain, offload, resolve, serialize, serialize_udf
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+from tests.consuming import consumed
 
 SCHEMA = {
     "type": "record",
@@ -317,19 +317,6 @@ def test_explain(spark: SparkSession, config: Config) -> None:
         explain(config, writes=wider, engine="native")
 
 
-def consumed(config: Config, broker: KafkaBroker, topic: str, count: int) -> list[Any]:
-    settings = {**config, **broker.client_config(), "group.id": topic, "auto.offset.reset": "earliest"}
-    found: list[Any] = []
-    with Consumer(settings) as consumer:
-        consumer.assign([TopicPartition(topic, 0, 0)])
-        while len(found) < count:
-            message = consumer.poll(30)
-            assert message is not None
-            assert message.error() is None
-            found.append(message)
-    return found
-
-
 def test_for_each_batch(
     spark: SparkSession,
     config: Config,
@@ -363,7 +350,7 @@ def test_for_each_batch(
     with contextlib.suppress(StreamingQueryException):
         run()
     run()
-    found = consumed(config, broker, target, 4 + len(expected()))
+    found = consumed({**config, **broker.client_config()}, target, 4 + len(expected()))
     numbers = [int(dict(message.headers())["batch"]) for message in found]
     assert numbers == sorted(numbers) == [0] * 8 + [1] * 2
     once = {(number, message.key()): message.value() for number, message in zip(numbers, found, strict=True)}
@@ -382,7 +369,7 @@ def test_sizes_that_the_sink_just_takes(
     records = spark.createDataFrame([(bytes(size), b"k" * 20) for size in sizes], "value binary, key binary")
     written = records.coalesce(1).transform(encode(config, topic=topic, engine=engine)).write.format("kafka")
     written.option("kafka.bootstrap.servers", broker.bootstrap_servers).save()
-    found = consumed(config, broker, topic, len(sizes))
+    found = consumed({**config, **broker.client_config()}, topic, len(sizes))
     assert sorted(len(message.value()) for message in found) == sorted(sizes)
 
 
@@ -417,7 +404,7 @@ def test_the_threshold_is_the_same_everywhere(
     value = bytes(1000 + beyond)
     with Producer({**config, **broker.client_config()}) as producer:
         producer.produce(topic, value, key=b"k" * 2000, headers=[("h", b"v" * 2000)])
-    [produced] = consumed({"value.deserializer": "bytes"}, broker, topic, 1)
+    [produced] = consumed({"value.deserializer": "bytes", **broker.client_config()}, topic, 1)
     header = functions.array(struct(lit("h").alias("key"), lit(b"v" * 2000).alias("value")))
     record = spark.createDataFrame([(value, b"k" * 2000)], "value binary, key binary").withColumn("headers", header)
     column = offload("value", "headers", config, topic=lit("t"), key="key")
@@ -509,7 +496,7 @@ def test_from_kafka_to_kafka_by_streams(
             .start()
         )
         assert query.awaitTermination(120)
-    found = consumed(config, broker, target, len(expected()))
+    found = consumed({**config, **broker.client_config()}, target, len(expected()))
     wanted = {alert["id"] * 2: alert for alert in expected()}
     assert {message.value()["id"]: message.value()["cutout"] for message in found} == {
         number: alert["cutout"] for number, alert in wanted.items()

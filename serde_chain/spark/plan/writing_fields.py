@@ -53,7 +53,7 @@ def plan_moves(setup: ClientChains[SerializerChain], column: DataType | None) ->
     for pattern in first.patterns:
         kind = _column(pattern, column)
         if kind is None:
-            return f"{pattern.text} is moved in Python: it is no column of bytes or text"
+            return f"{pattern.text} is moved in Python: it is not a column of bytes or text"
         paths.append(tuple(step.name for step in pattern.steps))
         kinds.append(kind)
     return MovePlan(tuple(paths), _struct(list(zip(paths, kinds, strict=True))), first.min_bytes)

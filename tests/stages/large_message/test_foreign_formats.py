@@ -17,7 +17,6 @@ from cloudevents.core.v1.event import CloudEvent
 
 from serde_chain import (
     ConfigError,
-    Consumer,
     DecodeError,
     DeserializerChain,
     PayloadHandle,
@@ -30,6 +29,7 @@ from serde_chain import (
 from serde_chain.record import header_pairs
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.cli.conftest import run
+from tests.consuming import consumed
 from tests.wire.test_foreign import LEGACY, OPEN_KEY, POINTER
 
 FORMATS = "aws-extended, cloudevents, eventbridge, kafscale, ticdc"
@@ -165,18 +165,6 @@ def topic_of_records(broker: KafkaBroker, topic: str, bucket: str, put: Any) -> 
         producer.produce(topic, value, key, 0, headers=headers)
     assert producer.flush(30) == 0
     return topic
-
-
-def consumed(config: dict[str, Any], topic: str, count: int) -> list[Any]:
-    found: list[Any] = []
-    with Consumer({"group.id": f"{topic}-readers", "auto.offset.reset": "earliest", **config}) as consumer:
-        consumer.subscribe([topic])
-        while len(found) < count:
-            message = consumer.poll(30)
-            assert message is not None
-            assert message.error() is None
-            found.append(message)
-    return found
 
 
 @pytest.fixture
