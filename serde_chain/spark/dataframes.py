@@ -254,7 +254,7 @@ def _by_column(
         return {}
     headers = made.get("headers", columns["headers"])
     beside = {name: columns[name] for name in (*CONTEXT, KEY) if name in columns} | {"headers": headers}
-    removed = [(functions.lit(True), each) for each in LargeFieldsDeserializer.removed_headers]
+    removed = [(columns[VALUE], each) for each in LargeFieldsDeserializer.removed_headers]
     return {
         VALUE: with_fields(made[VALUE], beside, config, plan, mode=FAILFAST),
         "headers": without_removed(headers, removed),

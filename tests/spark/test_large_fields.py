@@ -341,6 +341,18 @@ def test_paths_of_readers(spark: SparkSession, config: Config, engine: str) -> N
         resolve_fields("value", "headers", {"value.deserializers": "avro", "avro.schema": json.dumps(SCHEMA)})
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_tombstone_keeps_its_headers(spark: SparkSession, config: Config, engine: str) -> None:
+    """Whatever they are called, as in a Consumer."""
+    config = with_engine(config, engine)
+    headers = [Row(key=name, value=bytearray(b"[]")) for name in ("trace", "large-fields")]
+    frame = spark.createDataFrame(
+        [(None, None, headers)], "key binary, value binary, headers array<struct<key string, value binary>>"
+    )
+    [row] = frame.transform(decode(config, engine=engine)).collect()
+    assert (row["value"], row["headers"]) == (None, headers)
+
+
 def test_json(spark: SparkSession, config: Config) -> None:
     """Text in a column, or a struct of a given type; both are fetched with the value."""
     chains = {"value.serializers": "large-fields, json", "value.deserializers": "json, large-fields"}

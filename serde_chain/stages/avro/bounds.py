@@ -53,7 +53,7 @@ def needs_check(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING
         filled: The parts added by the reader's schema.
     """
     return (
-        _recursive(schema, named, (), set())
+        is_recursive(schema, named)
         or _has_dense_items(schema, named, filled, {}, set())
         or excess_parts(schema, named, filled) > FREE_PARTS
     )
@@ -94,6 +94,11 @@ def skips_blindly(kept: Iterable[Any], left_out: Collection[Any], named: Mapping
 def has_blind_items(schema: Any, named: Mapping[str, Any]) -> bool:
     """Whether a type contains an array of items of a fixed size; see :func:`skips_blindly`."""
     return _has_blind_items(schema, named, set(), {})
+
+
+def is_recursive(schema: Any, named: Mapping[str, Any]) -> bool:
+    """Whether a type contains itself, or another that does, so that its values are unbounded in depth."""
+    return _recursive(schema, named, (), set())
 
 
 def _has_blind_items(schema: Any, named: Mapping[str, Any], seen: set[str], known: dict[str, bool]) -> bool:

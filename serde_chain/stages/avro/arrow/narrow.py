@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from serde_chain.arrow.selection import Columns, Tree
-from serde_chain.stages.avro.bounds import has_blind_items
+from serde_chain.stages.avro.bounds import has_blind_items, is_recursive
 from serde_chain.stages.avro.resolution import bare, branches, kind
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -24,7 +24,8 @@ def narrowed(schema: AvroSchema, columns: Columns) -> AvroSchema:
     Returns:
         The schema of fewer fields; itself if it has no such columns. Arrays of fixed-size items stay, for
         :meth:`Columns.of` to omit: records must be checked before fastavro skips these
-        (:func:`~serde_chain.stages.avro.bounds.skips_blindly`), which takes longer than to read them.
+        (:func:`~serde_chain.stages.avro.bounds.skips_blindly`), which takes longer than to read them. Those in
+        recursive types do not: Arrow has no type for them.
     """
     try:
         return replace(schema, parsed=_Narrowing(schema.named).of(schema.parsed, columns.tree))
@@ -55,11 +56,12 @@ class _Narrowing:
     def _record(self, record: Any, tree: Tree) -> Any:
         types = {field["name"]: field["type"] for field in record["fields"]}
         types = {name: self.of(types[name], below) for name, below in tree.items()}
-        kept = [
-            field for field in record["fields"] if field["name"] in types or has_blind_items(field["type"], self._named)
-        ]
+        kept = [field for field in record["fields"] if field["name"] in types or self._is_skipped_late(field["type"])]
         fields = [{**field, "type": types.get(field["name"], field["type"])} for field in kept]
         # A name of its own, since a type may be used twice with other columns; writers' records match the alias.
         self._count += 1
         name, aliases = record["name"], record.get("aliases", ())
         return {**record, "name": f"{name}_columns{self._count}", "aliases": [name, *aliases], "fields": fields}
+
+    def _is_skipped_late(self, schema: Any) -> bool:
+        return has_blind_items(schema, self._named) and not is_recursive(schema, self._named)

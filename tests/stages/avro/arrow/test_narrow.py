@@ -135,6 +135,29 @@ def test_other_fields_are_not_decoded(reader: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
+def test_a_recursive_field_is_left_out(reader: dict[str, Any]) -> None:
+    """Although it has an array of numbers, which readers skip only after a check."""
+    node: Any = {
+        "type": "record",
+        "name": "Node",
+        "fields": [
+            {"name": "flux", "type": {"type": "array", "items": "double"}},
+            {"name": "id", "type": "long"},
+            {"name": "next", "type": ["null", "Node"]},
+        ],
+    }
+    nodes = [{"flux": [1.0], "id": at, "next": {"flux": [], "id": 9, "next": None}} for at in range(3)]
+    records = [encode(fastavro.parse_schema(dict(node)), each) for each in nodes]
+    made = chain(node, **reader)
+    assert made.to_arrow(records, topic="t", columns=["id"]).to_pylist() == [{"id": 0}, {"id": 1}, {"id": 2}]
+    many = b"\xfe" + b"\xff" * 8 + b"\x01"  # an array of 2**63 - 1 items
+    with pytest.raises(DecodeError, match="row=1"):
+        made.to_arrow([records[0], b"\x00\x02\x02" + many], topic="t", columns=["id"])
+    with pytest.raises(ConfigError, match="recursive"):
+        made.to_arrow(records, topic="t", columns=["next"])
+
+
+@pytest.mark.parametrize("reader", READERS)
 def test_columns_of_a_reader_schema(reader: dict[str, Any]) -> None:
     wanted = {
         "type": "record",
