@@ -7,25 +7,31 @@ import json
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 import click
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from payload_stores.errors import ContextualError
 from serde_chain.catalogue import DESERIALIZE
+from serde_chain.cli.browse.outline import tree
 from serde_chain.cli.browse.payloads import Payloads, blocks
-from serde_chain.cli.browse.preview import MOST_BYTES, Image, Preview, Previews, hex_dump
-from serde_chain.cli.browse.topic import AbandonedError, Patience, Row, Topic, asked
+from serde_chain.cli.browse.preview import MOST_BYTES, Image, Preview, Previews, Shown, hex_dump
+from serde_chain.cli.browse.rendering import pieces, templates
+from serde_chain.cli.browse.search import Search
+from serde_chain.cli.browse.sizes import Sizes, stored_bytes
+from serde_chain.cli.browse.steps import in_steps
+from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Row, Scan, Topic, asked
+from serde_chain.cli.browse.topics import Topics
+from serde_chain.cli.inspect_topic import formats_of
 from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.cli.values import as_json, file_name, images_in, suffix_of
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
@@ -48,7 +54,8 @@ _SUFFIX_HEAD: Final = 16
 _MOST_FIELDS: Final = 100
 _CLOSING_S: Final = 3.0
 _NUMBER: Final = re.compile("[0-9]{1,19}")
-_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_FORM: Final = ("partition", "offsets", "from", "key", "contains")
 
 
 class Seen(NamedTuple):
@@ -84,7 +91,6 @@ class Pages:
 
     Args:
         config: Flat configuration.
-        topic: The topic.
         timeout_s: Maximum wait for the broker, a store, or a page's data from either, in seconds.
 
     Raises:
@@ -92,35 +98,38 @@ class Pages:
         MissingDependencyError: The extra of a stage or store is not installed.
     """
 
-    def __init__(self, config: Mapping[str, object], topic: str, timeout_s: float = 10.0) -> None:
+    def __init__(self, config: Mapping[str, object], timeout_s: float = 10.0) -> None:
         limits = TIMEOUT.read(config), int(timeout_s * 1000), MAX_POLL_INTERVAL.read(config) // 2
-        config = with_settings(config, {TIMEOUT.name: min(limits)})
-        self._topic = Topic(config, topic, timeout_s)
+        self._config = with_settings(config, {TIMEOUT.name: min(limits)})
+        self._topics = Topics(self._config, timeout_s)
+        self._formats = formats_of(self._config)
         self._timeout_s = timeout_s
         self._chains = {
             "key": [item.label for item in resolve(config).of(DESERIALIZE, is_key=True)],
             "value": [item.label for item in resolve(config).of(DESERIALIZE, is_key=False)],
         }
-        self._templates = Environment(
-            loader=PackageLoader("serde_chain.cli.browse"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-        )
-        self._templates.filters |= {"time": _time, "cut": _cut, "stored": _stored_bytes}
-        self._style = files("serde_chain.cli.browse").joinpath("style.css").read_text(encoding="utf-8")
+        self._templates = templates()
         self._turns = asyncio.Semaphore(_AT_ONCE)
         self._busy = 0
         self._changed = threading.Condition()
-        self._payloads = Payloads(config)
+        self._payloads = Payloads(self._config)
         try:
-            self._previews = Previews(config)
+            self._previews = Previews(self._config)
         except BaseException:
             self._payloads.close()
             raise
-        record = "/records/{partition}/{offset}"
+        topic = "/topics/{topic}"
+        record = f"{topic}/records/{{partition}}/{{offset}}"
         self.app = Starlette(
             routes=[
-                Route("/", self._list),
-                Route("/style.css", self._style_sheet),
+                Route("/", self._overview),
+                Route("/style.css", partial(_file, "style.css", "text/css")),
+                Route("/script.js", partial(_file, "script.js", "text/javascript")),
                 Route("/favicon.ico", _no_icon),
+                Route(topic, self._list),
+                Route(f"{topic}/newer", self._newer),
+                Route(f"{topic}/search", self._search),
+                Route(f"{topic}/sizes", self._sizes),
                 Route(record, self._show),
                 Route(f"{record}/image", self._image),
                 Route(f"{record}/field", self._field),
@@ -137,9 +146,24 @@ class Pages:
             },
         )
 
-    def check(self) -> None:
-        """Check that the topic exists; errors as in :meth:`Topic.check`."""
-        self._topic.check()
+    def check(self, topic: str | None) -> str:
+        """Check that a topic exists, or that the broker answers.
+
+        Args:
+            topic: The topic to show first; None for all.
+
+        Returns:
+            The path of its page.
+
+        Raises:
+            ConfigError: The Kafka client refuses its configuration.
+            RecordUnavailableError: The topic does not exist, or the broker does not answer.
+        """
+        if topic is None:
+            self._topics.all()
+            return "/"
+        self._topics.one(topic)
+        return f"/topics/{quote(topic)}"
 
     def close(self) -> None:
         """Wait a few seconds at most for running work, and close the stores."""
@@ -148,43 +172,160 @@ class Pages:
         self._previews.close()
         self._payloads.close()
 
-    async def _list(self, request: Request) -> Response:
-        query = request.query_params
-        wanted = asked(query)
-        newer = {"newer": True, "older": False}.get(query.get("to", ""))
-        page = await self._do(
-            request, lambda patience: self._topic.page(wanted, patience, at=query.get("at", ""), newer=newer)
-        )
-        is_checked = "check" in query
-        seen = await self._see_all(page.rows) if is_checked else {}
-        asked_for = {name: query[name] for name in ("partition", "offsets", "from", "key") if query.get(name)}
-        here = {**asked_for, **{name: query[name] for name in ("at", "to") if query.get(name)}}
-        checked = {"check": "1"} if is_checked else {}
+    async def _overview(self, request: Request) -> Response:
+        containing = request.query_params.get("name", "")
+        topics = await self._do(request, lambda _patience: self._topics.all(containing))
+        return self._render("topics.html", topics=topics, containing=containing)
 
-        def link(**more: str) -> str:
-            return f"/?{urlencode({**asked_for, **checked, **more})}"
+    async def _list(self, request: Request) -> Response:
+        topic, query = self._topic(request), request.query_params
+
+        def read(patience: Patience) -> tuple[Page, list[Shown], Any]:
+            page = self._page(topic, request, patience)
+            shown = [*self._decoded(page.rows, patience, fetch="fetch" in query)]
+            return page, shown, self._topics.one(topic.name)
+
+        page, shown, facts = await self._do(request, read)
+        is_checked = "check" in query
+        asked_for = _form(query)
+        here = {**asked_for, **{name: query[name] for name in ("at", "to") if query.get(name)}}
+        kept = {name: "1" for name in ("check", "fetch") if name in query}
+        base = f"/topics/{topic.name}"
+
+        def link(path: str = "", **more: str) -> str:
+            return f"{base}{path}?{urlencode({**asked_for, **more})}"
+
+        refers = any("reference" in row.value for row in page.rows)
+
+        def again(**more: str) -> str:
+            return f"{base}?{urlencode({**here, **kept, **more})}"
 
         return self._render(
             "list.html",
+            topic=topic.name,
+            facts=facts,
             page=page,
-            seen=seen,
-            form={name: query.get(name, "") for name in ("partition", "offsets", "from", "key")},
-            older=link(at=page.older, to="older") if page.older else None,
-            newer=link(at=page.newer, to="newer") if page.newer else None,
-            check=None if is_checked else f"/?{urlencode({**here, 'check': '1'})}",
+            shown=shown,
+            seen=await self._see_all(topic, page.rows) if is_checked else {},
+            most=_bytes_of(page.rows),
+            form={name: query.get(name, "") for name in _FORM},
+            older=link(at=page.older, to="older", **kept) if page.older else None,
+            newer=link(at=page.newer, to="newer", **kept) if page.newer else None,
+            check=again(check="1") if refers and not is_checked else None,
+            fetch=again(fetch="1") if refers and "fetch" not in query else None,
+            tail=None if page.newer else link("/newer", at=page.end, most=str(_bytes_of(page.rows))),
         )
 
+    async def _newer(self, request: Request) -> Response:
+        """The rows after a position, for a list that is kept up to date by the script."""
+        topic = self._topic(request)
+
+        def read(patience: Patience) -> tuple[Page, list[Shown]]:
+            page = self._page(topic, request, patience, newer=True)
+            return page, [*self._decoded(page.rows, patience)]
+
+        page, shown = await self._do(request, read)
+        most = request.query_params.get("most", "")
+        answer = self._render(
+            "newer.html", topic=topic.name, shown=shown, seen={}, most=int(most) if _NUMBER.fullmatch(most) else 0
+        )
+        answer.headers["x-position"] = page.end
+        return answer
+
+    def _page(self, topic: Topic, request: Request, patience: Patience, *, newer: bool | None = None) -> Page:
+        query = request.query_params
+        newer = {"newer": True, "older": False}.get(query.get("to", "")) if newer is None else newer
+        return topic.page(asked(query), patience, at=query.get("at", ""), newer=newer)
+
+    async def _search(self, request: Request) -> Response:
+        """The matches, sent as they are found."""
+        topic, query = self._topic(request), request.query_params
+        text = query.get("contains", "")
+        if not text:
+            return RedirectResponse(f"/topics/{topic.name}?{urlencode(_form(query))}", 303)
+        patience = Patience(self._timeout_s)
+        scan = topic.scan(asked(query), patience, query.get("at", ""))
+        found = Search(scan, partial(self._decoded, patience=patience), text)
+        page = self._templates.get_template("search.html").generate(
+            topic=topic.name,
+            found=found,
+            form={name: query.get(name, "") for name in _FORM},
+            onward=lambda: f"/topics/{topic.name}/search?{urlencode({**_form(query), 'at': scan.rest})}",
+            most=0,
+            seen={},
+        )
+        return StreamingResponse(self._sent(pieces(page), patience), media_type="text/html")
+
+    async def _sent(self, page: Generator[bytes, None, None], patience: Patience) -> AsyncIterator[bytes]:
+        """The pieces of a page, while its reader has a turn."""
+
+        def leave() -> None:
+            patience.is_over = True
+
+        async with self._turns:
+            self._count(1)
+            try:
+                async for piece in in_steps(page, leave):
+                    yield piece
+            finally:
+                self._count(-1)
+
+    async def _sizes(self, request: Request) -> Response:
+        topic, query = self._topic(request), request.query_params
+
+        def read(patience: Patience) -> tuple[Sizes, Scan, Any]:
+            sizes, scan = Sizes(), topic.scan(asked(query), patience)
+            for rows in scan.windows():
+                for row in rows:
+                    sizes.add({"timestamp_ms": row.timestamp_ms, "key": row.key, "value": row.value})
+            return sizes, scan, self._topics.one(topic.name)
+
+        sizes, scan, facts = await self._do(request, read)
+        return self._render(
+            "sizes.html",
+            topic=topic.name,
+            facts=facts,
+            sizes=sizes,
+            scan=scan,
+            form={name: query.get(name, "") for name in _FORM},
+        )
+
+    def _topic(self, request: Request) -> Topic:
+        name = request.path_params["topic"]
+        if not _NAME.fullmatch(name):
+            raise HTTPException(404, "there is no topic of this name")
+        return Topic(self._config, name, self._timeout_s, self._formats)
+
+    def _decoded(self, rows: Iterable[Row], patience: Patience, *, fetch: bool = False) -> Iterator[Shown]:
+        """The rows with their values, if these are small; an error that is not theirs is told once."""
+        failed = False
+        for row in rows:
+            if failed or not self._previews.is_listed(row.key, row.value, fetch=fetch):
+                yield Shown(row)
+                continue
+            try:
+                yield Shown(row, self._previews.read(row.message, patience))
+            except SerializationError as error:
+                failed = not error.about_record
+                yield Shown(row, None, error.message)
+            except RecursionError:
+                yield Shown(row, None, "the value is nested too deeply to be shown")
+
     async def _show(self, request: Request) -> Response:
-        partition, offset = _place(request)
-        record = await self._do(request, lambda patience: self._read(partition, offset, patience))
+        topic, (partition, offset) = self._topic(request), _place(request)
+        record = await self._do(request, lambda patience: self._read(topic, partition, offset, patience))
         value = record.seen["value"]
         reference, size = value.get("reference"), value.get("payload bytes")
         head, presence = None, None
         if reference is not None:
-            head, presence = await asyncio.gather(self._head(reference), self._see(reference, size))
+            head, presence = await asyncio.gather(
+                self._head(topic.name, reference), self._see(topic.name, reference, size)
+            )
         stored = record.message.value()
         return self._render(
             "record.html",
+            topic=topic.name,
+            tree=None if record.preview is None else tree(record.preview.value),
             seen=record.seen,
             fields=_fields(value),
             presence=presence,
@@ -196,8 +337,8 @@ class Pages:
         )
 
     async def _image(self, request: Request) -> Response:
-        partition, offset = _place(request)
-        record = await self._do(request, lambda patience: self._read(partition, offset, patience))
+        topic, (partition, offset) = self._topic(request), _place(request)
+        record = await self._do(request, lambda patience: self._read(topic, partition, offset, patience))
         field = request.query_params.get("field", "")
         images = [] if record.preview is None else record.preview.images
         for image in images:
@@ -208,14 +349,14 @@ class Pages:
         raise HTTPException(404, record.problem or "the value has no such image")
 
     async def _field(self, request: Request) -> Response:
-        partition, offset = _place(request)
+        topic, (partition, offset) = self._topic(request), _place(request)
         try:
             path = split(request.query_params.get("path", ""))
         except ValueError:
             raise HTTPException(404, "the value has no such field") from None
 
         def opened(patience: Patience) -> tuple[Any, bytes | None]:
-            message = self._topic.record(partition, offset, patience)
+            message = topic.record(partition, offset, patience)
             key = message.key()
             content = self._previews.field(message, path, patience)
             message.set_key(key)
@@ -231,10 +372,10 @@ class Pages:
         return _download(content, file_name(message, suffix))
 
     async def _value(self, request: Request) -> Response:
-        partition, offset = _place(request)
+        topic, (partition, offset) = self._topic(request), _place(request)
 
         def saved(patience: Patience) -> tuple[bytes, str]:
-            record = self._read(partition, offset, patience, fields=True)
+            record = self._read(topic, partition, offset, patience, fields=True)
             if record.preview is None:
                 raise HTTPException(404, record.problem or "")
             return _as_file(record.message, record.preview.value)
@@ -242,18 +383,18 @@ class Pages:
         return _download(*await self._do(request, saved))
 
     async def _stored(self, request: Request) -> Response:
-        partition, offset = _place(request)
-        message = await self._do(request, lambda patience: self._topic.record(partition, offset, patience))
+        topic, (partition, offset) = self._topic(request), _place(request)
+        message = await self._do(request, lambda patience: topic.record(partition, offset, patience))
         data = message.value() or b""
         return _download(data, file_name(message, suffix_of(data[:_SUFFIX_HEAD])))
 
     async def _payload(self, request: Request) -> Response:
-        partition, offset = _place(request)
-        message = await self._do(request, lambda patience: self._topic.record(partition, offset, patience))
-        reference = self._topic.describe(message)["value"].get("reference")
+        topic, (partition, offset) = self._topic(request), _place(request)
+        message = await self._do(request, lambda patience: topic.record(partition, offset, patience))
+        reference = topic.describe(message)["value"].get("reference")
         if reference is None:
             raise HTTPException(404, "the record refers to no payload")
-        file = await in_daemon_thread(self._payloads.open, self._topic.name, reference)
+        file = await in_daemon_thread(self._payloads.open, topic.name, reference)
         try:
             head = await in_daemon_thread(file.read, _SUFFIX_HEAD)
         except BaseException:
@@ -263,10 +404,7 @@ class Pages:
         if request.method == "HEAD":  # the body is not needed
             await in_daemon_thread(file.close)
             return Response(media_type="application/octet-stream", headers=headers)
-        return StreamingResponse(blocks(head, file), media_type="application/octet-stream", headers=headers)
-
-    async def _style_sheet(self, _request: Request) -> Response:
-        return Response(self._style, media_type="text/css")
+        return StreamingResponse(in_steps(blocks(head, file)), media_type="application/octet-stream", headers=headers)
 
     async def _do(self, request: Request, work: Callable[[Patience], T]) -> T:
         """Read the topic in a thread, while the client waits for it."""
@@ -281,18 +419,20 @@ class Pages:
             watching.cancel()
 
     def _counted(self, work: Callable[[Patience], T], patience: Patience) -> T:
-        with self._changed:
-            self._busy += 1
+        self._count(1)
         try:
             return work(patience)
         finally:
-            with self._changed:
-                self._busy -= 1
-                self._changed.notify_all()
+            self._count(-1)
 
-    def _read(self, partition: int, offset: int, patience: Patience, *, fields: bool = False) -> _Record:
-        message = self._topic.record(partition, offset, patience)
-        seen = self._topic.describe(message)
+    def _count(self, step: int) -> None:
+        with self._changed:
+            self._busy += step
+            self._changed.notify_all()
+
+    def _read(self, topic: Topic, partition: int, offset: int, patience: Patience, *, fields: bool = False) -> _Record:
+        message = topic.record(partition, offset, patience)
+        seen = topic.describe(message)
         stored, key = message.value(), message.key()
         preview, problem = None, None
         size = max(seen["value"].get("payload bytes", 0), seen["value"].get("bytes", 0))
@@ -309,27 +449,27 @@ class Pages:
         message.set_key(key)
         return _Record(message, seen, preview, problem)
 
-    async def _head(self, reference: str) -> bytes | None:
+    async def _head(self, topic: str, reference: str) -> bytes | None:
         try:
-            return await in_daemon_thread(self._payloads.head, self._topic.name, reference, _HEAD)
+            return await in_daemon_thread(self._payloads.head, topic, reference, _HEAD)
         except ContextualError as error:
             _log.debug("the beginning of a payload cannot be shown: %s", error)  # the result of `_see` is shown
             return None
 
-    async def _see_all(self, rows: list[Row]) -> dict[str, Seen]:
+    async def _see_all(self, topic: Topic, rows: list[Row]) -> dict[str, Seen]:
         sizes = {row.value["reference"]: row.value.get("payload bytes") for row in rows if "reference" in row.value}
-        seen = await asyncio.gather(*(self._see(reference, size) for reference, size in sizes.items()))
+        seen = await asyncio.gather(*(self._see(topic.name, reference, size) for reference, size in sizes.items()))
         return dict(zip(sizes, seen, strict=True))
 
-    async def _see(self, reference: str, size: int | None) -> Seen:
+    async def _see(self, topic: str, reference: str, size: int | None) -> Seen:
         try:
-            is_there = await in_daemon_thread(self._payloads.see, self._topic.name, reference, size)
+            is_there = await in_daemon_thread(self._payloads.see, topic, reference, size)
         except ContextualError as error:
             return Seen(error.message, "bad")
         return Seen("yes", "good") if is_there else Seen("not asked: only a download would tell", "unknown")
 
     def _render(self, template: str, status: int = 200, **facts: Any) -> Response:
-        text = self._templates.get_template(template).render(topic=self._topic.name, **facts)
+        text = self._templates.get_template(template).render(facts)
         return Response(text.encode("utf-8", "replace"), status, media_type="text/html")
 
     async def _failed(self, _request: Request, error: Any) -> Response:
@@ -346,6 +486,11 @@ class Pages:
         # Texts of foreign errors may contain anything.
         _log.error("the page %s failed: %s", request.url.path, type(error).__name__)
         return self._render("message.html", 500, text=f"This page failed: {type(error).__name__}")
+
+
+async def _file(name: str, media_type: str, _request: Request) -> Response:
+    text = files("serde_chain.cli.browse").joinpath(name).read_text(encoding="utf-8")
+    return Response(text, media_type=media_type)
 
 
 async def _no_icon(_request: Request) -> Response:
@@ -386,14 +531,6 @@ def _fields(seen: Mapping[str, Any]) -> list[dict[str, Any]]:
     return fields[:_MOST_FIELDS] if isinstance(fields, list) else []
 
 
-def _stored_bytes(seen: Mapping[str, Any]) -> int | None:
-    """The size of a value's payloads, of the whole or of its fields; None if there are none."""
-    sizes = [field["payload bytes"] for field in seen["fields"]] if isinstance(seen.get("fields"), list) else []
-    if "payload bytes" in seen:
-        sizes.append(seen["payload bytes"])
-    return sum(sizes) if sizes else None
-
-
 def _attached(name: str) -> dict[str, str]:
     return {"content-disposition": f'attachment; filename="{name}"'}
 
@@ -402,16 +539,15 @@ def _download(data: bytes, name: str) -> Response:
     return Response(data, media_type="application/octet-stream", headers=_attached(name))
 
 
-def _time(timestamp_ms: int) -> str:
-    """A time in UTC; a time out of the calendar's range as a number."""
-    if timestamp_ms < 0:
-        return "none"
-    try:
-        return (_EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(" ", "milliseconds").removesuffix("+00:00")
-    except OverflowError:
-        return f"{timestamp_ms} ms"
+def _form(query: Mapping[str, str]) -> dict[str, str]:
+    """The fields of the form that are filled in."""
+    return {name: query[name] for name in _FORM if query.get(name)}
 
 
-def _cut(value: object, length: int = 300) -> str:
-    text = str(value)
-    return text if len(text) <= length else f"{text[:length]}…"
+def _bytes(row: Row) -> int:
+    """The size of a record's value, with its payloads."""
+    return int(row.value.get("bytes", 0)) + (stored_bytes(row.value) or 0)
+
+
+def _bytes_of(rows: Iterable[Row]) -> int:
+    return max(map(_bytes, rows), default=0)

@@ -29,11 +29,11 @@ _SHUTDOWN_S = 1
 
 @click.command(epilog=example("browse client.toml images"))
 @click.argument("file", type=FILE, metavar="CONFIG")
-@click.argument("topic")
+@click.argument("topic", required=False)
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port on 127.0.0.1.  [default: a free one]")
 @arguments.timeout(10.0)
-def browse(file: Path, topic: str, port: int, timeout: float) -> None:
-    """Show the records of TOPIC as pages in a browser.
+def browse(file: Path, topic: str | None, port: int, timeout: float) -> None:
+    """Show TOPIC, or all topics, as pages in a browser.
 
     CONFIG is a client's configuration (.toml or .properties). The pages are for browsers on this machine, until
     Ctrl-C. The printed link contains a token, which is required to see them. The pages only read: no consumer group
@@ -47,17 +47,18 @@ def browse(file: Path, topic: str, port: int, timeout: float) -> None:
     from serde_chain.config import load
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same as Ctrl-C
-    with closing(Pages(load(file), topic, timeout)) as pages:
-        pages.check()
+    with closing(Pages(load(file), timeout)) as pages:
+        first = pages.check(topic)
         with suppress(KeyboardInterrupt):  # the regular end
-            serve(pages, port, click.echo)
+            serve(pages, first, port, click.echo)
 
 
-def serve(pages: Pages, port: int, ready: Callable[[str], object]) -> None:
+def serve(pages: Pages, first: str, port: int, ready: Callable[[str], object]) -> None:
     """Serve pages until SIGINT or SIGTERM.
 
     Args:
         pages: The pages.
+        first: The path of the first page.
         port: Port on 127.0.0.1; 0 for a free one.
         ready: Called with the link.
 
@@ -90,5 +91,5 @@ def serve(pages: Pages, port: int, ready: Callable[[str], object]) -> None:
             limit_concurrency=_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
-        ready(f"http://{_ADDRESS}:{port}/?token={token}")
+        ready(f"http://{_ADDRESS}:{port}{first}?token={token}")
         uvicorn.Server(config).run(sockets=[listener])

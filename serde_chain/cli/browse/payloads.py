@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, BinaryIO, Final
+from collections.abc import Generator, Mapping
+from typing import BinaryIO, Final
 
 from payload_stores.base import PayloadStore, SupportsRanges, SupportsStreaming
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.probes import see
 from serde_chain.catalogue import StageItem
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
-from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.stages.large_message.options import REFERENCE_TOPICS, ReferenceTopics
 from serde_chain.wire.reference_format import Reference
@@ -95,8 +92,8 @@ class Payloads:
         self._setup.close()
 
 
-async def blocks(head: bytes, file: BinaryIO) -> AsyncIterator[bytes]:
-    """Read a file to its end in threads, and close it, even if the client disconnects.
+def blocks(head: bytes, file: BinaryIO) -> Generator[bytes, None, None]:
+    """Read a file to its end, and close it.
 
     Args:
         head: The bytes already read.
@@ -105,19 +102,7 @@ async def blocks(head: bytes, file: BinaryIO) -> AsyncIterator[bytes]:
     Yields:
         Its bytes, at most 1 MiB at a time.
     """
-    lock = threading.Lock()  # an abandoned read ends before the file is closed
-
-    def read() -> Any:
-        with lock:
-            return file.read(_BLOCK)
-
-    def close() -> None:
-        with lock:
-            file.close()
-
-    try:
+    with file:
         yield head
-        while block := await in_daemon_thread(read):
+        while block := file.read(_BLOCK):
             yield block
-    finally:
-        run_in_daemon_thread(close)

@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from io import BytesIO
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import imagesize
 
 from payload_stores.base import PayloadStore
-from serde_chain.cli.browse.topic import Patience
+from serde_chain.cli.browse.sizes import stored_bytes
+from serde_chain.cli.browse.topic import Patience, Row
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.fits import picture
 from serde_chain.cli.routed import large_fields_config
@@ -30,7 +31,7 @@ from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
 from serde_chain.wire.large_fields import Path
 
-__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "hex_dump"]
+__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "hex_dump"]
 
 MOST_BYTES: Final = 16 << 20
 """Maximum size of a payload, or value within a record, that is fetched and decoded for a page."""
@@ -42,6 +43,9 @@ _MOST_IMAGES: Final = 20
 _MOST_PIXELS: Final = 64_000_000
 _HEAD: Final = 1 << 20
 _SHOWN: Final = 1024
+# In lists, larger values and images are not decoded, and larger payloads not fetched.
+_MOST_LISTED: Final = 256 << 10
+_MOST_FETCHED: Final = 1 << 20
 _TICK_S: Final = 0.5
 
 # Only these are displayed: unlike SVG and HTML, they do not run programs.
@@ -61,6 +65,11 @@ class Image:
     name: str
     data: bytes
     suffix: str
+
+    @property
+    def is_thumbnail(self) -> bool:
+        """Whether it can be shown in a list."""
+        return len(self.data) <= _MOST_LISTED and self.media_type is not None
 
     @cached_property
     def shown(self) -> bytes:
@@ -93,6 +102,20 @@ class Preview:
     is_cut: bool
     size: int | None
     images: list[Image]
+
+
+class Shown(NamedTuple):
+    """A record in a list.
+
+    Attributes:
+        row: The record.
+        preview: Its value; None if it is not decoded.
+        problem: The reason if it is undecodable.
+    """
+
+    row: Row
+    preview: Preview | None = None
+    problem: str | None = None
 
 
 class Previews:
@@ -153,6 +176,21 @@ class Previews:
                 size,
                 [Image(*image) for image in islice(images_in(shown), _MOST_IMAGES)],
             )
+
+    def is_listed(self, key: Mapping[str, Any], value: Mapping[str, Any], *, fetch: bool) -> bool:
+        """Whether a record may be decoded for a list: it is small.
+
+        Args:
+            key: The key, as described by :func:`~serde_chain.cli.inspect_topic.describe`.
+            value: The value, likewise.
+            fetch: Whether its payload may be fetched, if it is small too.
+        """
+        if max(key.get("bytes", 0), value.get("bytes", 0)) > _MOST_LISTED:
+            return False
+        if "reference" in key or "reference" in value or ("fields" in value and self._lazy is self._decoding):
+            stored = stored_bytes(value)
+            return fetch and stored is not None and stored <= _MOST_FETCHED
+        return True
 
     def field(self, message: Any, path: Path, patience: Patience) -> bytes | None:
         """Fetch a field.

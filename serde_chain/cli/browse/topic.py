@@ -6,26 +6,28 @@ import heapq
 import re
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
 
 import click
 
-from serde_chain.cli.inspect_topic import describe, formats_of
+from serde_chain.cli.inspect_topic import describe
 from serde_chain.cli.records import RecordUnavailableError, batches, open_reader, places
 from serde_chain.cli.selection import Selection, selecting, selection
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.config import Config
 
-__all__ = ["AbandonedError", "Page", "Patience", "Row", "Topic", "asked"]
+__all__ = ["AbandonedError", "Page", "Patience", "Row", "Scan", "Topic", "asked"]
 
 _ROWS: Final = 25
 # If few records match, a page reads increasingly more, up to these limits; the next page continues from there.
 _WIDER: Final = 4
 _MOST_RECORDS: Final = 20_000
 _MOST_BYTES: Final = 64 << 20
+# A scan reads so many offsets of each partition at a time, so that what it has found is shown soon.
+_SCANNED: Final = 200
 _PLACE: Final = re.compile(r"(?:\d{1,9}:\d{1,19})(?:,\d{1,9}:\d{1,19})*")
 
 Places = dict[int, int]
@@ -51,6 +53,20 @@ class Patience:
         self._seconds = seconds
         self._end = time.monotonic() + seconds
 
+    @property
+    def is_up(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self._end
+
+    def check_abandoned(self) -> None:
+        """Stop if the result is not needed any more.
+
+        Raises:
+            AbandonedError: It is not.
+        """
+        if self.is_over:
+            raise AbandonedError
+
     def check(self) -> None:
         """Stop if continuing is pointless.
 
@@ -58,9 +74,8 @@ class Patience:
             AbandonedError: The result is not needed any more.
             RecordUnavailableError: The time is up.
         """
-        if self.is_over:
-            raise AbandonedError
-        if time.monotonic() > self._end:
+        self.check_abandoned()
+        if self.is_up:
             error = RecordUnavailableError(
                 f"the records did not arrive within {self._seconds:g} s",
                 hint="Choose one partition, or a smaller range; or raise --timeout",
@@ -79,6 +94,7 @@ class Row:
         timestamp_ms: Its time, in ms since the epoch.
         key: Its key, as described by :func:`~serde_chain.cli.inspect_topic.describe`.
         value: Its value, likewise.
+        message: The raw record.
     """
 
     partition: int
@@ -86,6 +102,7 @@ class Row:
     timestamp_ms: int
     key: dict[str, Any]
     value: dict[str, Any]
+    message: Any
 
 
 @dataclass(frozen=True)
@@ -96,12 +113,14 @@ class Page:
         rows: The newest first; within a partition in offset order.
         older: Position of older records, as text for :meth:`Topic.page`; None if there are none.
         newer: Position of newer records, likewise.
+        end: Position after the newest of its records.
         looked_at: Number of offsets read.
     """
 
     rows: list[Row]
     older: str | None
     newer: str | None
+    end: str
     looked_at: int
 
 
@@ -136,23 +155,14 @@ class Topic:
         config: Flat configuration.
         name: The topic.
         timeout_s: Maximum wait for the broker, in seconds.
+        formats: The reference formats to recognize.
     """
 
-    def __init__(self, config: Config, name: str, timeout_s: float) -> None:
+    def __init__(self, config: Config, name: str, timeout_s: float, formats: Iterable[str]) -> None:
         self.name = name
         self._config = config
         self._timeout_s = timeout_s
-        self._formats = formats_of(config)
-
-    def check(self) -> None:
-        """Check that the topic exists.
-
-        Raises:
-            ConfigError: The Kafka client refuses its configuration.
-            RecordUnavailableError: It does not exist, or the broker does not answer.
-        """
-        with self._open() as reader:
-            reader.count(self.name)
+        self._formats = formats
 
     def describe(self, message: Any) -> dict[str, Any]:
         """A record as ``inspect`` shows it; see :func:`~serde_chain.cli.inspect_topic.describe`."""
@@ -165,7 +175,7 @@ class Topic:
             RecordUnavailableError: It does not exist, or did not arrive in time.
         """
         wanted = Selection(partition, offset, offset, count=1)
-        with self._open() as reader:
+        with self.open() as reader:
             for batch in batches(reader, self.name, places(reader, self.name, wanted), wanted):
                 patience.check()
                 return batch[0]
@@ -190,7 +200,7 @@ class Topic:
         """
         begins = wanted.since_ms is not None or wanted.first is not None
         forward = begins if newer is None else newer
-        with self._open() as reader:
+        with self.open() as reader:
             bounds = {
                 partition: (low, max(low, high)) for partition, (low, high) in places(reader, self.name, wanted).items()
             }
@@ -203,10 +213,22 @@ class Topic:
             rows if not forward else rows[::-1],
             _text(low) if any(low[partition] > first for partition, (first, _) in bounds.items()) else None,
             _text(high) if any(high[partition] < last for partition, (_, last) in bounds.items()) else None,
+            _text(high),
             looked_at,
         )
 
-    def _open(self) -> PartitionReader:
+    def scan(self, wanted: Selection, patience: Patience, at: str = "") -> Scan:
+        """Read records one after the other: see :class:`Scan`.
+
+        Args:
+            wanted: The selection.
+            patience: The time limit.
+            at: A position from another scan; by default the end, or the start of the selection.
+        """
+        return Scan(self, wanted, patience, at)
+
+    def open(self) -> PartitionReader:
+        """A reader of the topic."""
         return open_reader(self._config, self._timeout_s)
 
     def _near(
@@ -241,7 +263,7 @@ class Topic:
                 for message in batch:
                     read += len(message)
                     if wanted.takes(message) and not (forward and len(found[message.partition()]) == _ROWS):
-                        found[message.partition()].append(self._row(message))
+                        found[message.partition()].append(self.row(message))
             for partition, rows in found.items():
                 near[partition] += rows if forward else reversed(rows)
                 reached[partition] = window[partition][1 if forward else 0]
@@ -249,9 +271,70 @@ class Topic:
             size *= _WIDER
         return near, reached, looked_at
 
-    def _row(self, message: Any) -> Row:
+    def row(self, message: Any) -> Row:
+        """A raw record as a row."""
         seen = self.describe(message)
-        return Row(seen["partition"], seen["offset"], seen["timestamp_ms"], seen["key"], seen["value"])
+        return Row(seen["partition"], seen["offset"], seen["timestamp_ms"], seen["key"], seen["value"], message)
+
+
+class Scan:
+    """Reads records from the newest to older ones, up to a limit of records, bytes and time.
+
+    Args:
+        topic: The topic.
+        wanted: The selection; if it has a start, records are read from there to newer ones.
+        patience: The time limit.
+        at: A position from another scan.
+
+    Attributes:
+        is_forward: Whether it reads from older records to newer ones.
+        looked_at: Number of offsets read so far.
+        rest: Position of the records that were not read, as text; None if there are none.
+    """
+
+    def __init__(self, topic: Topic, wanted: Selection, patience: Patience, at: str) -> None:
+        self.is_forward = wanted.since_ms is not None or wanted.first is not None
+        self.looked_at = 0
+        self.rest: str | None = None
+        self._topic, self._wanted, self._patience, self._at = topic, wanted, patience, at
+        self._read = 0
+
+    def windows(self, is_enough: Callable[[], bool] = lambda: False) -> Iterator[Iterator[Row]]:
+        """The records by window of offsets: windows from the newest on, the records of each as they arrive.
+
+        Args:
+            is_enough: Asked between windows, at which another scan can go on.
+
+        Raises:
+            AbandonedError: The result is not needed any more.
+            RecordUnavailableError: A record did not arrive in time, or a partition is unreadable.
+        """
+        forward = self.is_forward
+        with self._topic.open() as reader:
+            bounds = {
+                partition: (low, max(low, high))
+                for partition, (low, high) in places(reader, self._topic.name, self._wanted).items()
+            }
+            at = _within(bounds, self._at, forward=forward)
+            while True:
+                if forward:
+                    window = {part: (at[part], min(at[part] + _SCANNED, high)) for part, (_, high) in bounds.items()}
+                else:
+                    window = {part: (max(at[part] - _SCANNED, low), at[part]) for part, (low, _) in bounds.items()}
+                steps = sum(last - first for first, last in window.values())
+                self.rest = _text(at) if steps else None
+                is_over = self.looked_at >= _MOST_RECORDS or self._read >= _MOST_BYTES or self._patience.is_up
+                if not steps or is_over or is_enough():
+                    return
+                yield self._rows(reader, window)
+                at = {part: ends[1 if forward else 0] for part, ends in window.items()}
+                self.looked_at += steps
+
+    def _rows(self, reader: PartitionReader, window: Ranges) -> Iterator[Row]:
+        for batch in batches(reader, self._topic.name, window, replace(self._wanted, key=None)):
+            self._patience.check_abandoned()
+            self._read += sum(map(len, batch))
+            yield from (self._topic.row(message) for message in batch if self._wanted.takes(message))
 
 
 def _within(bounds: Ranges, at: str, *, forward: bool) -> Places:

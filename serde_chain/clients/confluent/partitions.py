@@ -141,6 +141,15 @@ class PartitionReader:
             )
         return len(metadata.partitions)
 
+    def topics(self) -> dict[str, int]:
+        """The topics that this login may describe, with the number of their partitions.
+
+        Raises:
+            ContextualError: The broker does not answer.
+        """
+        metadata = self._ask(None, self._consumer.list_topics, timeout=self.timeout_s)
+        return {name: len(topic.partitions) for name, topic in metadata.topics.items() if topic.error is None}
+
     @property
     def client(self) -> Any:
         """The consumer itself, for questions about the cluster."""
@@ -326,7 +335,7 @@ class PartitionReader:
         known = f" ({self._last_error})" if self._last_error and self._last_error != error.str() else ""
         return f"{what}: {error.str()}{known}"
 
-    def _ask(self, topic: str, method: Any, *arguments: object, **options: object) -> Any:
+    def _ask(self, topic: str | None, method: Any, *arguments: object, **options: object) -> Any:
         deadline = time.monotonic() + self.timeout_s
         wait_s = _TICK_S
         while True:

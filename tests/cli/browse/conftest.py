@@ -29,6 +29,7 @@ class Answer:
     status: int
     headers: dict[str, str]
     body: bytes
+    pieces: int
 
     @property
     def text(self) -> str:
@@ -64,7 +65,7 @@ def ask(app: ASGIApp, address: str, *, method: str = "GET", **headers: str) -> A
 
     asyncio.run(run())
     told = {name.decode(): value.decode() for name, value in got[0]["headers"]}
-    return Answer(got[0]["status"], told, b"".join(message.get("body", b"") for message in got[1:]))
+    return Answer(got[0]["status"], told, b"".join(message.get("body", b"") for message in got[1:]), len(got) - 1)
 
 
 Ask = Callable[..., Answer]
@@ -88,18 +89,31 @@ def config(broker: KafkaBroker, tmp_path: Path) -> dict[str, Any]:
 
 @pytest.fixture
 def open_pages() -> Iterator[OpenPages]:
-    """Opens the guarded pages of a topic: a function by which they are asked."""
+    """Opens the guarded pages of a topic: a function by which they are asked, by their places below the topic's."""
     opened: list[Pages] = []
 
     def start(config: dict[str, Any], topic: str, timeout_s: float = 30.0) -> Ask:
-        pages = Pages(config, topic, timeout_s)
+        pages = Pages(config, timeout_s)
         opened.append(pages)
         app = Guard(pages.app, TOKEN, PORT)
-        return lambda address, **more: ask(app, address, **more)
+        base = f"/topics/{topic}"
+
+        def ask_below(address: str, **more: Any) -> Answer:
+            return ask(app, _below(base, address), **more)
+
+        return ask_below
 
     yield start
     for pages in opened:
         pages.close()
+
+
+def _below(base: str, address: str) -> str:
+    """An address of a topic's pages: links have it whole."""
+    if address.startswith(base):
+        return address
+    path, mark, query = address.partition("?")
+    return base + path.rstrip("/") + mark + query
 
 
 def produce(config: dict[str, Any], topic: str, *records: tuple[Any, Any], **more: Any) -> None:

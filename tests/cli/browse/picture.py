@@ -4,7 +4,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from playwright.sync_api import FloatRect, Page
+from playwright.sync_api import Browser, FloatRect
 
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.browsers import chromium
@@ -13,17 +13,28 @@ from tests.cli.browse.running import browsing, fill
 WIDTH, HEIGHT = 1100, 760
 # Down to the bytes in the record.
 RECORD_HEIGHT = 1320
+NAMES = ("browse", "browse-record", "browse-sizes", "browse-phone")
 
 
-def draw(page: Page, link: str, folder: Path) -> None:
-    """Take the pictures of a list and of a record, in a window of a desk's screen."""
-    page.goto(link)
-    page.get_by_role("link", name="Ask whether").click()
-    page.screenshot(path=folder / "browse.png")
-    page.get_by_role("link", name="0 / 28", exact=True).click()
-    page.wait_for_load_state("load")
-    part: FloatRect = {"x": 0, "y": 0, "width": WIDTH, "height": RECORD_HEIGHT}
-    page.screenshot(path=folder / "browse-record.png", full_page=True, clip=part)
+def draw(browser: Browser, link: str, folder: Path) -> None:
+    """Take pictures of a list, a record and the sizes, as wide as a desk's screen; and of a telephone in the dark."""
+    with browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}) as page:
+        page.goto(link)
+        page.get_by_role("link", name="Show the values").click()
+        page.wait_for_load_state("load")
+        page.screenshot(path=folder / "browse.png")
+        page.get_by_role("link", name="0 / 28", exact=True).click()
+        page.wait_for_load_state("load")
+        part: FloatRect = {"x": 0, "y": 0, "width": WIDTH, "height": RECORD_HEIGHT}
+        page.screenshot(path=folder / "browse-record.png", full_page=True, clip=part)
+        page.locator("header a").last.click()
+        page.get_by_role("button", name="Sizes").click()
+        page.screenshot(path=folder / "browse-sizes.png")
+    with browser.new_page(viewport={"width": 390, "height": HEIGHT}, color_scheme="dark") as page:
+        page.goto(link)
+        page.get_by_role("link", name="Show the values").click()
+        page.wait_for_load_state("load")
+        page.screenshot(path=folder / "browse-phone.png")
 
 
 def main() -> None:
@@ -31,8 +42,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, KafkaBroker() as broker, S3Server() as store, chromium() as browser:
         broker.create_topic("alerts")
         config = fill(broker, "alerts", store, store.create_bucket("survey"), Path(folder))
-        with browsing(config, "alerts") as link, browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}) as page:
-            draw(page, link, Path(sys.argv[1]))
+        with browsing(config, "alerts") as link:
+            draw(browser, link, Path(sys.argv[1]))
 
 
 if __name__ == "__main__":

@@ -64,13 +64,14 @@ def fill(broker: KafkaBroker, topic: str, store: S3Server, bucket: str, folder: 
     with Producer(path) as producer:
         for number in range(30):
             producer.produce(
-                topic, _alert(number), f"SRV26{number * 7919:06d}", timestamp=1_795_000_000_000 + number * 39_000
+                topic, alert(number), f"SRV26{number * 7919:06d}", timestamp=1_795_000_000_000 + number * 39_000
             )
         producer.flush(60)
     return path
 
 
-def _alert(number: int) -> dict[str, Any]:
+def alert(number: int) -> dict[str, Any]:
+    """An alert; each fourth has no pictures."""
     source = random.Random(number)
     flux = 40 + 120 * source.random()
     pictures = {

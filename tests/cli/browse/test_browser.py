@@ -1,15 +1,17 @@
 """The pages in a real browser, as wide as a telephone and as a desk's screen."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib.image
 import pytest
 from playwright.sync_api import Browser, expect
 
+from serde_chain import Producer
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.browsers import BROKEN_IMAGES, OVERFLOW, watched
-from tests.cli.browse.picture import HEIGHT, WIDTH, draw
-from tests.cli.browse.running import browsing, fill
+from tests.cli.browse.picture import NAMES, draw
+from tests.cli.browse.running import alert, browsing, fill
 from tests.environments import ROOT
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
@@ -32,7 +34,7 @@ def test_from_the_list_to_an_image(width: int, config: Path, topic: str, browser
         expect(page.locator("tbody tr")).to_have_count(5)
         page.get_by_role("link", name="Newer").first.click()
         page.get_by_role("link", name="Ask whether").click()
-        expect(page.locator(".good").first).to_have_text("yes")
+        expect(page.locator(".good").first).to_have_text("resolves")
         page.get_by_label("Offsets").fill("4..6")
         page.get_by_role("button", name="Show").click()
         expect(page.locator("tbody tr")).to_have_count(3)
@@ -49,10 +51,51 @@ def test_from_the_list_to_an_image(width: int, config: Path, topic: str, browser
         assert faults == []
 
 
+def test_rows_come_while_the_page_is_open(config: Path, topic: str, browser: Browser) -> None:
+    with browsing(config, topic) as link, browser.new_page() as page:
+        faults = watched(page)
+        page.goto(link)
+        expect(page.locator("tbody tr")).to_have_count(25)
+        page.get_by_label("Live").check()
+        expect(page.get_by_role("status")).to_contain_text("updated")
+        with Producer(config) as producer:
+            producer.produce(topic, alert(1), "newest <b>")
+        expect(page.locator("tbody tr")).to_have_count(26, timeout=30_000)
+        expect(page.locator("tbody tr").first).to_contain_text("newest <b>")
+        page.get_by_label("Live").uncheck()
+        expect(page.get_by_role("status")).to_have_text("")
+        assert faults == []
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_fits_a_telephone(config: Path, topic: str, browser: Browser, scheme: Any) -> None:
+    with (
+        browsing(config, topic) as link,
+        browser.new_page(viewport={"width": 390, "height": 844}, color_scheme=scheme) as page,
+    ):
+        faults = watched(page)
+        page.goto(link)
+        topic_page = page.url
+        for address in ("", "?fetch=1", "/search?contains=u", "/sizes", "/records/0/28", "/records/0/1"):
+            page.goto(topic_page + address)
+            page.wait_for_load_state("load")
+            assert page.evaluate(OVERFLOW) <= 0, address
+            if "/records/" in address:  # images of lists are loaded when they come into view
+                assert page.evaluate(BROKEN_IMAGES) == []
+            dark = (
+                page.evaluate("getComputedStyle(document.body.parentElement).backgroundColor") != "rgb(255, 255, 255)"
+            )
+            assert dark == (scheme == "dark")
+        page.get_by_role("link", name="Topics").click()
+        expect(page.get_by_role("link", name=topic)).to_be_visible()
+        assert page.evaluate(OVERFLOW) <= 0
+        assert faults == []
+
+
 def test_the_pictures_on_the_page(config: Path, topic: str, browser: Browser, tmp_path: Path) -> None:
-    with browsing(config, topic) as link, browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}) as page:
-        draw(page, link, tmp_path)
-    for name in ("browse", "browse-record"):
+    with browsing(config, topic) as link:
+        draw(browser, link, tmp_path)
+    for name in NAMES:
         drawn, shown = (
             matplotlib.image.imread(folder / f"{name}.png") for folder in (tmp_path, ROOT / "docs" / "pictures")
         )

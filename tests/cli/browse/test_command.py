@@ -42,7 +42,7 @@ def test_it_listens_on_this_machine_and_ends_in_order(config: Path, topic: str) 
         entry = server.getresponse()
         entry.read()
         cookie = str(entry.headers["set-cookie"]).partition(";")[0]
-        for path in ("/", "/style.css", "/records/0/0"):
+        for path in ("/", "/style.css", "/script.js", f"/topics/{topic}/records/0/0"):
             server.request("GET", path, headers={"cookie": cookie})
             answer = server.getresponse()
             answer.read()
@@ -82,9 +82,7 @@ def test_what_is_wrong_is_told_before_a_link_is(config: Path, topic: str, tmp_pa
     assert "cannot be listened on" in done.stderr
 
 
-def test_a_page_is_given_up_when_its_browser_goes(
-    broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_page_is_given_up_when_its_browser_goes(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     def endless(_self: Any, _wanted: Any, patience: Patience, **_options: Any) -> Any:
@@ -97,14 +95,12 @@ def test_a_page_is_given_up_when_its_browser_goes(
             raise
 
     monkeypatch.setattr("serde_chain.cli.browse.topic.Topic.page", endless)
-    with closing(Pages(broker.client_config(), topic, timeout_s=60)) as pages:
+    with closing(Pages(broker.client_config(), timeout_s=60)) as pages:
         asyncio.run(leave(pages, begun))
         assert ended.wait(60)
 
 
-def test_clicks_whose_browser_has_gone_take_no_turns(
-    broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_clicks_whose_browser_has_gone_take_no_turns(broker: KafkaBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, free = threading.Semaphore(0), threading.Event()
     read: list[str] = []
 
@@ -130,7 +126,7 @@ def test_clicks_whose_browser_has_gone_take_no_turns(
         stays.set()
         await asyncio.gather(*busy)
 
-    with closing(Pages(broker.client_config(), topic, timeout_s=60)) as pages:
+    with closing(Pages(broker.client_config(), timeout_s=60)) as pages:
         asyncio.run(click(pages))
     assert read == ["busy"] * _AT_ONCE
 
@@ -147,7 +143,7 @@ async def leave(pages: Pages, when: threading.Event, query: bytes = b"") -> None
     async def send(_message: Any) -> None:
         pass
 
-    scope = {"type": "http", "method": "GET", "path": "/", "query_string": query, "headers": []}
+    scope = {"type": "http", "method": "GET", "path": "/topics/images", "query_string": query, "headers": []}
     await asyncio.wait_for(pages.app(scope, receive, send), 60)
 
 
@@ -157,17 +153,17 @@ def test_a_broker_that_goes_and_comes_back() -> None:
         broker.create_topic("images")
         config: dict[str, Any] = broker.client_config()
         produce(config, "images", (b"M 51", b"x"))
-        with closing(Pages(config, "images", timeout_s=1)) as pages:
+        with closing(Pages(config, timeout_s=1)) as pages:
             broker.kill()
             app = Guard(pages.app, TOKEN, PORT)
-            for address in ("/", "/records/0/0"):
+            for address in ("/", "/topics/images", "/topics/images/records/0/0"):
                 page = ask(app, address)
                 assert (page.status, "Check bootstrap.servers" in page.text) == (502, True)
         broker.restart()
-        with closing(Pages(config, "images", timeout_s=60)) as pages:
-            assert "M 51" in ask(Guard(pages.app, TOKEN, PORT), "/").text
+        with closing(Pages(config, timeout_s=60)) as pages:
+            assert "M 51" in ask(Guard(pages.app, TOKEN, PORT), "/topics/images").text
 
 
 def test_a_configuration_with_a_mistake() -> None:
     with pytest.raises(ConfigError, match="large-mesage"):
-        Pages({"bootstrap.servers": "localhost:1", "value.deserializers": "large-mesage"}, "images")
+        Pages({"bootstrap.servers": "localhost:1", "value.deserializers": "large-mesage"})

@@ -27,6 +27,24 @@ def test_the_link_is_traded_for_a_cookie() -> None:
     assert ask(APP, "/", cookie=cookie.partition(";")[0]).text == "shown"
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/topics/images/records/0/5?a=1&b=%3C", "/topics/images/records/0/5?a=1&b=%3C"),
+        ("//evil.example/x", "/evil.example/x"),
+        ("/\\evil.example", "/%5Cevil.example"),
+    ],
+)
+def test_a_link_to_a_page_survives_another_token(path: str, expected: str) -> None:
+    path = f"http://127.0.0.1{path}"
+    page = refused(path, cookie="")
+    assert (page.status, 'name="token"' in page.text) == (403, True)
+    if "a=1" in path:
+        assert '<input type="hidden" name="a" value="1"><input type="hidden" name="b" value="&lt;">' in page.text
+    entry = ask(APP, f"{path}{'&' if '?' in path else '?'}token={TOKEN}", cookie="")
+    assert (entry.status, entry.headers["location"]) == (303, expected)
+
+
 @pytest.mark.parametrize("token", ["", "other", TOKEN + "x", TOKEN.upper(), "\u00e9"])
 def test_other_tokens(token: str) -> None:
     assert refused(f"/?token={token.replace(chr(0xE9), '%C3%A9')}", cookie="").status == 403
@@ -51,7 +69,7 @@ def test_other_methods(method: str) -> None:
 def test_every_answer_has_the_headers(address: str, host: str) -> None:
     headers = ask(APP, address, host=host).headers
     policy = headers["content-security-policy"]
-    assert policy.startswith("default-src 'none'; img-src 'self'; style-src 'self'; ")
+    assert policy.startswith("default-src 'none'; img-src 'self'; style-src 'self'; script-src 'self'; ")
     assert "frame-ancestors 'none'" in policy
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"

@@ -5,6 +5,7 @@ import io
 import threading
 
 from serde_chain.cli.browse.payloads import blocks
+from serde_chain.cli.browse.steps import in_steps
 
 
 class Watched(io.BytesIO):
@@ -23,7 +24,7 @@ def test_a_file_is_read_to_its_end_and_closed() -> None:
     file = Watched(bytes(3_000_000))
 
     async def read() -> list[bytes]:
-        return [block async for block in blocks(b"head", file)]
+        return [block async for block in in_steps(blocks(b"head", file))]
 
     assert list(map(len, asyncio.run(read()))) == [4, 1 << 20, 1 << 20, 3_000_000 - (2 << 20)]
     assert file.is_closed.wait(60)
@@ -33,7 +34,7 @@ def test_a_file_is_closed_when_the_rest_is_not_wanted() -> None:
     file = Watched(bytes(3_000_000))
 
     async def leave() -> None:
-        rest = blocks(b"head", file)
+        rest = in_steps(blocks(b"head", file))
         await anext(rest)
         await anext(rest)
         await rest.aclose()  # type: ignore[attr-defined]  # it is a generator
