@@ -195,7 +195,7 @@ def test_a_look_at_a_million_records_reads_few_of_them(
         command, *more = arguments
         done = CliRunner().invoke(commands, [command, str(path), topic, *more])
         assert done.exit_code == 0, done.output
-    Topic(broker.client_config(), topic, 30).page(Selection(), Patience(60))
+    Topic(broker.client_config(), topic, 30, ("kip1159",)).page(Selection(), Patience(60))
     assert 7 <= counted.records < 700
 
 
