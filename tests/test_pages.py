@@ -458,7 +458,7 @@ EXTRAS = {
     "Path('a.properties').write_text('a = b')\nassert config.load('a.properties') == {'a': 'b'}",
     "cli": "import serde_chain.cli.commands",
     "browse": "import uvicorn, serde_chain.cli.browse.guard\nfrom serde_chain.cli.browse.app import Pages\n"
-    "pages = Pages({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0}, 'images')\n"
+    "pages = Pages({'bootstrap.servers': '127.0.0.1:1', 'log_level': 0})\n"
     "assert pages._templates.get_template('list.html')\npages.close()",
     "faststream": "from serde_chain.clients.faststream import KafkaBroker",
     "kafka-python": "from serde_chain.clients.kafka_python import Deserializer, Serializer",
