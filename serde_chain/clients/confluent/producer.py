@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from types import NoneType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 import confluent_kafka
 
@@ -38,7 +38,7 @@ from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
-from serde_chain.record import KEY, VALUE, Header, Headers
+from serde_chain.record import KEY, VALUE, Header, Headers, ValueT
 from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish, then
 
@@ -65,7 +65,7 @@ _PURGE_SECONDS: Final = 5.0
 _log = logging.getLogger("serde_chain")
 
 
-class Producer:
+class Producer(Generic[ValueT]):
     """confluent_kafka's ``Producer``, with ``key.serializers`` and ``value.serializers`` in its configuration.
 
     It has all calls of the original, with the same behaviour; ``produce`` accepts objects, which the chains turn into
@@ -79,6 +79,8 @@ class Producer:
 
     With ``large.message.threshold.bytes = auto``, and in hop's format, the producer asks the broker for the topic's
     limit. If the limit is lowered later and the broker refuses a record, the record is sent again.
+
+    ``Producer[Alert]`` lets type checkers check the values of ``produce``.
 
     A producer that is dropped without :meth:`close` is closed in a daemon thread, with a ``ResourceWarning``. Its
     callbacks are called there. Records unsent at the end of the process are lost.
@@ -192,7 +194,7 @@ class Producer:
     def produce(  # noqa: PLR0917, the original's signature
         self,
         topic: str,
-        value: Any = None,
+        value: ValueT | None = None,
         key: Any = None,
         partition: int = -1,
         callback: OnDelivery | None = None,

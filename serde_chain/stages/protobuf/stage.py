@@ -35,7 +35,7 @@ from serde_chain.schemas.schema_registry import (
 )
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.fields import field_type
-from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME
+from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME, TYPE
 from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     Equal messages give equal bytes, maps included, with one version of the library.
     """
 
-    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
+    options = (MESSAGE_CLASS, TYPE, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -154,7 +154,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     from those of the configured class: it may then be another message.
     """
 
-    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
+    options = (MESSAGE_CLASS, TYPE, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
     removed_headers = ()
     plain: Callable[[Any], Any]
 
