@@ -84,8 +84,9 @@ def test_installation_names_every_extra() -> None:
 
 def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
     blocks = python_blocks(PAGES["arrow.md"])
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     broker.create_topic("arrow-alerts")
+    broker.create_topic("alert-copies")
     code = substituted("\n".join(blocks), broker, tmp_path).replace('"alerts"', '"arrow-alerts"')
     columns, values = installed(install_line(PAGES["arrow.md"])).run(code, tmp_path).splitlines()
     assert columns == "['topic', 'partition', 'offset', 'timestamp', 'key', 'headers', 'value']"

@@ -121,11 +121,13 @@ class AvroModel:
         self._write, self._read = derived.write or _same, derived.read or _same
 
     def write(self, value: Any) -> Any:
-        """An object as fastavro writes it.
+        """An object as fastavro writes it; a dictionary, as from a table, is one already.
 
         Raises:
             EncodeError: It is not an object of the model, or a part of it is of another type.
         """
+        if type(value) is dict:
+            return value
         if not isinstance(value, self.cls):
             raise EncodeError(
                 f"the value is of type {type(value).__qualname__}, expected {self.cls.__qualname__}",

@@ -21,7 +21,7 @@ from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
 from serde_chain.models import check_neighbours, read_model
-from serde_chain.record import Context, get_header, key_of, set_header
+from serde_chain.record import KEY, VALUE, Context, get_header, key_of, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, Budget
@@ -305,6 +305,19 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
             return NativeWriter(self._native, way.schema, way.prefix, ordered=self._is_key)
         except ValueError:
             return None
+
+    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+        """Names the branches of unions, which are structs of members. See :class:`serde_chain.arrow.SupportsColumns`.
+
+        Raises:
+            EncodeError: A number does not fit the schema's type; fastavro would cut it.
+        """
+        from serde_chain.stages.avro.arrow.rows import branch_namer, check_integers
+
+        if self.value_schema is None:
+            return None
+        check_integers(self.value_schema, column, KEY if self._is_key else VALUE)
+        return branch_namer(self.value_schema, column.type)
 
     def way_of(self, ctx: Context | None) -> AvroWay | None:
         """The way to write records for other writers, such as Spark's ``to_avro``.

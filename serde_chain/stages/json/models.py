@@ -38,11 +38,13 @@ class JsonModel(NamedTuple):
     from_json: Callable[[Buffer], Any]
 
     def write(self, value: Any) -> Any:
-        """An object in the types of JSON.
+        """An object in the types of JSON; a dictionary, as from a table, is one already.
 
         Raises:
             EncodeError: It is not an object of the model, or a part of it is of another type.
         """
+        if type(value) is dict:
+            return value
         if not isinstance(value, self.cls):
             raise EncodeError(
                 f"the value is of type {type(value).__qualname__}, expected {self.cls.__qualname__}",

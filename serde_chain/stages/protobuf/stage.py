@@ -40,6 +40,7 @@ from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
+    from serde_chain.stages.protobuf.columns import ProtobufWriter
 
 __all__ = ["ProtobufDeserializer", "ProtobufSerializer"]
 
@@ -109,6 +110,21 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         if frame is None:
             return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
         return frame.put(encoded, ctx)
+
+    def column_writer(self, ctx: Context | None) -> ProtobufWriter | None:
+        """Writes columns; None if a header names the schema. See :class:`serde_chain.arrow.SupportsColumns`."""
+        frame = SchemaFrame(b"", None) if self._registry is None else self._frames.of(ctx)
+        if frame.header is not None:
+            return None
+        from serde_chain.stages.protobuf.columns import ProtobufWriter
+
+        return ProtobufWriter(self._class.DESCRIPTOR, frame.prefix)
+
+    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+        """Reverses the conversions of ``to_arrow``. See :class:`serde_chain.arrow.SupportsColumns`."""
+        from serde_chain.stages.protobuf.rows import message_fitter
+
+        return message_fitter(self._class.DESCRIPTOR, column.type)
 
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
