@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from payload_stores.base import SupportsRetryCount
 from payload_stores.errors import drop_data
@@ -61,6 +61,7 @@ from serde_chain.errors import (
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header
 from serde_chain.signals import let_through
 from serde_chain.stage_calls import composed, most_unchanged, plain_call, stage_call
+from serde_chain.together import Slots, together
 from serde_chain.transfer import Transfer, finish, then
 
 if TYPE_CHECKING:
@@ -68,9 +69,19 @@ if TYPE_CHECKING:
 
     from payload_stores.base import PayloadStore, RecordWriter
     from serde_chain.arrow import Batch, BatchForm, BatchResult
+    from serde_chain.arrow.writing import ArrowRecords
     from serde_chain.wire.reference_format import Reference
 
 __all__ = ["DeserializerChain", "SerializerChain", "close_all"]
+
+
+# Of tables, outside of clients, which have their own bounds.
+_IN_FLIGHT: Final = 8
+_PATIENCE_MS: Final = 60_000
+
+
+def _same(data: Any) -> Any:
+    return data
 
 
 def _as_bytes(data: Any, _ctx: Context | None) -> bytes:
@@ -283,6 +294,10 @@ class _Chain(Stage):
         # Never the configuration, which contains secrets.
         return f"{type(self).__name__}([{', '.join(self._labels)}])"
 
+    @property
+    def _field(self) -> str:
+        return KEY if self._source is not None and self._source[1] else VALUE
+
     def _check_key(self) -> None:
         """Refuse stages that are unsuitable for keys."""
 
@@ -428,6 +443,120 @@ class SerializerChain(_Chain, Serializer[Any]):
     side = SERIALIZE
     _failure = EncodeError
     _ending: ClassVar[tuple[Callable[..., Any], ...]] = (_as_bytes,)
+
+    def from_arrow(self, table: Any, *, topic: str, keys: Any = None) -> ArrowRecords:
+        """Serialize the rows of a table, with no Python object per row where the first stage takes columns.
+
+        ``avro`` does with the extra ``native``, ``protobuf`` always, apart from maps; and both unless a record's header
+        names the schema. All other stages are called for each row, with a dictionary of its columns.
+
+        Args:
+            table: A table with the Arrow PyCapsule interface, of pyarrow, Polars, DuckDB or pandas; or a column of the
+                stage's input: structs, or bytes for a chain of bytes.
+            topic: The topic.
+            keys: The records' encoded keys, a ``pyarrow`` array of bytes or a sequence, if a stage needs them.
+
+        Returns:
+            The values, and the headers that stages have added. Large payloads are uploaded, eight at a time; if a row
+            fails, those of all rows are deleted.
+
+        Raises:
+            SerializationError: A row cannot be serialized; ``row`` is its position.
+            ConfigError: The argument is no table.
+            MissingDependencyError: The extra ``arrow`` is not installed.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> chain = SerializerChain.from_config({"value.serializers": "json"})
+            >>> chain.from_arrow(pa.table({"name": ["M 51"]}), topic="images").values.to_pylist()
+            [b'{"name":"M 51"}']
+        """
+        from serde_chain.arrow.columns import binary_column
+        from serde_chain.arrow.writing import ArrowRecords, arrays_of, chunked, header_column, listed
+
+        arrays: list[Any] = []
+        steps: dict[int, Any] = {}  # by the arrays' positions
+        headers: list[Any] = []
+        known = None if keys is None else binary_column(keys).to_pylist()
+        for column in arrays_of(table):
+            first, count = len(headers), len(column)
+            values, chain = self.begin_column(column, topic, first)
+            if chain.stages:
+                contexts = [RecordContext(topic, self._field, [], known and known[first + at]) for at in range(count)]
+                rows = zip(range(first, first + count), listed(values), contexts, strict=True)
+                steps[len(arrays)] = [chain._begin_row(row, value, ctx) for row, value, ctx in rows]  # noqa: SLF001
+                headers += [ctx.headers for ctx in contexts]
+            else:
+                headers += [None] * count
+            arrays.append(values)
+        slots = Slots(_IN_FLIGHT, max((stage.timeout_ms for stage in self._uploading), default=_PATIENCE_MS))
+        ways = [step for several in steps.values() for step in several]
+        results = iter(finish(together(ways, list, slots=slots, undo=self._undo), self._undo))
+        for at, several in steps.items():
+            arrays[at] = [next(results) for _ in several]
+        return ArrowRecords(chunked(arrays), header_column(headers))
+
+    def begin_column(self, column: Any, topic: str, row: int = 0) -> tuple[Any, SerializerChain]:
+        """Run the first stage over a column, if it takes columns.
+
+        Args:
+            column: A ``pyarrow.Array`` of the first stage's input.
+            topic: The topic.
+            row: Position of the column's first row, for errors.
+
+        Returns:
+            A row each: a ``pyarrow.BinaryArray`` with the first stage's results, or a list of its input; and the chain
+            that continues with each row.
+
+        Raises:
+            SerializationError: The registry does not answer, or a value does not fit.
+
+        Example:
+            >>> import pyarrow as pa
+            >>> chain = SerializerChain.from_config({"value.serializers": "json, gzip"})
+            >>> values, rest = chain.begin_column(pa.array([{"id": 1}]), "images")
+            >>> values, rest is chain
+            ([{'id': 1}], True)
+        """
+        from serde_chain.arrow.writing import columns_first, rows_of
+
+        stage = self._stages[0] if self._stages else None
+        ctx = RecordContext(topic, self._field, [])
+        try:
+            written = columns_first(stage, column, ctx)
+            if written is not None:
+                return written, self._rest()
+            return rows_of(stage, column), self
+        except Exception as error:  # noqa: BLE001  raised with its place
+            failure = self._error(0, error, ctx)
+            if isinstance(failure, SerializationError) and failure.row is not None:
+                failure.row += row
+            raise failure from failure.__cause__
+
+    def _rest(self) -> SerializerChain:
+        """The chain without its first stage."""
+        rest = object.__new__(SerializerChain)
+        rest.__dict__.update(self.__dict__)
+        rest._names, rest._labels = self._names[1:], self._labels[1:]
+        rest._arrange(self._stages[1:])
+        return rest
+
+    def _begin_row(self, row: int, value: Any, ctx: Context) -> Any:
+        """Begin a row of a table; errors name it."""
+
+        def failed(error: Exception) -> Any:
+            raise error.add_context(row=row) if isinstance(error, SerializationError) else error
+
+        try:
+            step = self.begin(value, ctx)
+        except SerializationError as error:
+            error.add_context(row=row)
+            raise
+        return then(step, _same, failed) if isinstance(step, Transfer) else step
+
+    @property
+    def _uploading(self) -> list[SupportsUploads]:
+        return [stage for stage in self._stages if isinstance(stage, SupportsUploads)]
 
     @property
     def varies(self) -> str | None:  # type: ignore[override]
@@ -618,10 +747,6 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         if ctx is None or not isinstance(failure, DecodeError) or self._resolves:
             return failure
         return tell_placeholder(failure, ctx)
-
-    @property
-    def _field(self) -> str:
-        return KEY if self._source is not None and self._source[1] else VALUE
 
 
 def _bound(stages: list[Any]) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from serde_chain.errors import EncodeError
 
@@ -15,6 +15,7 @@ __all__ = [
     "Header",
     "Headers",
     "RecordContext",
+    "ValueT",
     "get_header",
     "header_pairs",
     "key_of",
@@ -25,6 +26,17 @@ __all__ = [
     "set_headers",
     "topic_of",
 ]
+
+if TYPE_CHECKING:
+    # Part of what type checkers know; the standard library has defaults of type variables since Python 3.13 only.
+    from typing_extensions import TypeVar
+
+    ValueT = TypeVar("ValueT", default=Any)
+else:
+    from typing import TypeVar
+
+    ValueT = TypeVar("ValueT")
+"""The values of a client's records: ``Consumer[Alert]``; anything for a plain ``Consumer``."""
 
 KEY: Final = "key"
 VALUE: Final = "value"

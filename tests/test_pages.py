@@ -84,12 +84,18 @@ def test_installation_names_every_extra() -> None:
 
 def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
     blocks = python_blocks(PAGES["arrow.md"])
-    assert len(blocks) == 3
+    assert len(blocks) == 5
     broker.create_topic("arrow-alerts")
+    broker.create_topic("alert-copies")
     code = substituted("\n".join(blocks), broker, tmp_path).replace('"alerts"', '"arrow-alerts"')
     columns, values = installed(install_line(PAGES["arrow.md"])).run(code, tmp_path).splitlines()
     assert columns == "['topic', 'partition', 'offset', 'timestamp', 'key', 'headers', 'value']"
     assert values == "['key', 'value.id', 'value.band'] g"
+
+
+def test_models(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    code = substituted("\n".join(python_blocks(PAGES["models.md"])), broker, tmp_path).replace('"alerts"', f'"{topic}"')
+    assert installed(install_line(PAGES["models.md"])).run(code, tmp_path) == "7 Band.RED ['new']\n"
 
 
 def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
@@ -432,6 +438,8 @@ EXTRAS = {
     "from serde_chain import SerializerChain\n"
     "SerializerChain.from_config({'value.serializer': 'protobuf', 'protobuf.message.class': Message})(Message())",
     "json": stages("json", data={"id": 1}, **{"json.schema": '{"type": "object"}'}),
+    "models": "from dataclasses import make_dataclass\nfrom serde_chain.stages.json.models import json_model\n"
+    "assert json_model(make_dataclass('Image', [('id', int)])).read(b'{\"id\":1}').id == 1",
     "bson": stages("bson", data={"id": 1}),
     "compression": stages("zstd", "lz4", "gzip", "snappy", "zlib"),
     "encryption": stages("encrypt", **{"encryption.keys": {"k": bytes(32)}}),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
@@ -15,14 +15,23 @@ __all__ = [
     "Headers",
     "binary_column",
     "cuts",
+    "cuts_of_rows",
     "header_lists",
+    "maps_as_dicts",
     "marked_rows",
+    "plain",
     "replaced",
     "views",
     "with_children",
     "with_items",
 ]
 
+_PLAIN: Final = {
+    "large_string": "string",
+    "string_view": "string",
+    "large_binary": "binary",
+    "binary_view": "binary",
+}
 _MAX_BINARY_BYTES: Final = (1 << 31) - 1
 
 
@@ -78,6 +87,51 @@ def cuts(column: Any, most_bytes: int) -> list[int]:
             ends.append(row)
             size = length or 0
     return [*ends, len(column)]
+
+
+def cuts_of_rows(column: Any, most_bytes: int) -> list[int]:
+    """Where to cut a column of any type into pieces of about the same size.
+
+    Args:
+        column: ``pyarrow`` array.
+        most_bytes: The most bytes of a piece, if its rows are of about the same size.
+
+    Returns:
+        The row after the last one of each piece.
+    """
+    count = len(column)
+    rows = max(1, count * most_bytes // max(column.nbytes, 1))
+    return [*range(rows, count, rows), count]
+
+
+def plain(column: Any) -> Any:
+    """A column without views, dictionaries and large offsets, which not all stages know.
+
+    Args:
+        column: ``pyarrow`` array.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> tags = pa.array([["a"]], pa.large_list(pa.dictionary(pa.int8(), pa.string())))
+        >>> str(plain(tags).type), str(plain(pa.array(["a"], pa.string_view())).type)
+        ('list<item: string>', 'string')
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    kind, types = column.type, arrow.types
+    if types.is_dictionary(kind):
+        return plain(column.dictionary).take(column.indices)
+    if types.is_struct(kind):
+        children = {field.name: plain(column.field(at)) for at, field in enumerate(kind)}
+        changed = any(child.type != field.type for child, field in zip(children.values(), kind, strict=True))
+        return with_children(column, children) if changed else column
+    if types.is_list(kind) or types.is_large_list(kind):
+        items = plain(column.values)
+        made = column if items.type == kind.value_type else with_items(column, items)
+        return made.cast(arrow.list_(made.type.value_field)) if types.is_large_list(kind) else made
+    if types.is_fixed_size_list(kind):
+        return plain(column.cast(arrow.list_(kind.value_field)))
+    target = _PLAIN.get(str(kind))
+    return column if target is None else column.cast(target)
 
 
 def views(column: Any) -> list[memoryview | None]:
@@ -158,6 +212,25 @@ def with_items(column: Any, items: Any) -> Any:
     offsets = arrow.concat_arrays([column.offsets])  # nulls beside sliced offsets are not supported
     made = make.from_arrays(offsets, items, mask=_nulls(column))
     return made.cast(of(column.type.value_field.with_type(items.type)))
+
+
+def maps_as_dicts(kind: Any) -> Callable[[Any], Any] | None:
+    """A function that turns pyarrow's pairs of maps into dictionaries; None if the type has no maps."""
+    types: Any = require("pyarrow.types", "arrow")
+    if types.is_map(kind):
+        convert = maps_as_dicts(kind.item_type) or (lambda item: item)
+        return lambda pairs: {key: None if item is None else convert(item) for key, item in pairs}
+    if types.is_list(kind):
+        inner = maps_as_dicts(kind.value_type)
+        return inner and (lambda items: [None if item is None else inner(item) for item in items])
+    if types.is_struct(kind):
+        fields = [(field.name, maps_as_dicts(field.type)) for field in kind]
+        changed = [(name, convert) for name, convert in fields if convert is not None]
+        if changed:
+            return lambda record: (
+                record | {name: convert(record[name]) for name, convert in changed if record[name] is not None}
+            )
+    return None
 
 
 def _nulls(column: Any) -> Any | None:

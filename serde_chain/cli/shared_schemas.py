@@ -14,7 +14,8 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, r
 __all__ = ["shared_schemas"]
 
 _OF_AVRO: Final = (SCHEMA.name, SCHEMA_FILE.name, READER_SCHEMA.name)
-_NAMES: Final = (*_OF_AVRO, "protobuf.message.class", "protobuf.message.name", "json.schema")
+_MODELS: Final = ("avro.type", "json.type", "protobuf.type")
+_NAMES: Final = (*_OF_AVRO, "protobuf.message.class", "protobuf.message.name", "json.schema", *_MODELS)
 
 
 def shared_schemas(config: Config | Resolved) -> Iterator[tuple[str, str]]:

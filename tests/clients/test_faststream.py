@@ -19,7 +19,7 @@ from serde_chain.clients.faststream import KafkaBroker
 from serde_chain.testing import services
 
 SECONDS = 60
-LARGE = {"name": "M 51", "pixels": "ff" * 10_000}
+LARGE: dict[str, Any] = {"name": "M 51", "pixels": "ff" * 10_000}
 
 
 @pytest.fixture

@@ -25,10 +25,10 @@ from pyarrow import compute
 
 from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
+from serde_chain.arrow.columns import maps_as_dicts
 from serde_chain.errors import ConfigError, SerializationError
-from serde_chain.spark.worker.avro_rows import branch_namer
-from serde_chain.spark.worker.values import maps_as_dicts
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
+from serde_chain.stages.avro.arrow.rows import branch_namer
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.resolution import resolved
@@ -384,7 +384,7 @@ class Ways:
         except ValueError:
             return taken
         records.validate(full=True)
-        converts = [maps_as_dicts(array.type, pa.types), branch_namer(self.schema, array.type)]
+        converts = [maps_as_dicts(array.type), branch_namer(self.schema, array.type)]
         for row, data in enumerate(records.to_pylist()):
             if row in left:
                 assert data is None

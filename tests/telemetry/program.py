@@ -167,7 +167,7 @@ def beside_aiokafkas(tracer: trace.Tracer, bootstrap: str, topic: str) -> dict[s
         consumer = AIOKafkaConsumer(topic, bootstrap_servers=bootstrap, group_id=topic, auto_offset_reset="earliest")
         async with Reader(consumer, config) as reader:
             records = [await reader.getone() for _ in range(2)]
-        return [([name for name, _ in record.headers], len(record.value)) for record in records]
+        return [([name for name, _ in record.headers], len(record.value or b"")) for record in records]
 
     return {"came": asyncio.run(main())}
 

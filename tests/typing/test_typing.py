@@ -22,6 +22,8 @@ serde_chain.SerialiserChain  # error: attr-defined
 Producer(1)  # error: arg-type
 Producer({}).produce("alerts", {"id": 1}, header=[])  # error: call-arg
 Consumer({}).poll("1")  # error: arg-type
+Producer[str]({}).produce("alerts", 1)  # error: arg-type
+Consumer[str]({}).consume()[0].value().bit_length()  # error: union-attr
 SerializerChain.from_config({}, True)  # error: call-arg
 RecordContext(topic=1, field="value")  # error: arg-type
 

@@ -9,26 +9,29 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
+import confluent_kafka
 from confluent_kafka import TopicPartition
 
 from serde_chain.clients.aio.callbacks import with_callbacks
-from serde_chain.clients.confluent.consumer import Consumer, Message
+from serde_chain.clients.confluent.consumer import Consumer
+from serde_chain.clients.confluent.messages import Message
 from serde_chain.clients.event_loop import Call, Calls, on_loop
 from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
+from serde_chain.record import ValueT
 
 __all__ = ["AsyncConsumer"]
 
 T = TypeVar("T")
-OnRebalance: TypeAlias = Callable[["AsyncConsumer", list[TopicPartition]], Any]
+OnRebalance: TypeAlias = Callable[["AsyncConsumer[Any]", list[TopicPartition]], Any]
 
 # A call that is cancelled ends after this at the latest.
 _SLICE_SECONDS: Final = 0.2
 
 
-class AsyncConsumer:
+class AsyncConsumer(Generic[ValueT]):
     """:class:`serde_chain.Consumer` for asyncio: the same calls, awaited, and ``async for``.
 
     Calls block in a thread, one at a time and in order, while the event loop proceeds. Payloads are fetched ahead, and
@@ -104,7 +107,7 @@ class AsyncConsumer:
         finally:
             self._fetching.discard(call)
 
-    async def poll(self, timeout: float = -1) -> Message | None:
+    async def poll(self, timeout: float = -1) -> Message[ValueT] | None:
         """Fetch one record; see :meth:`serde_chain.Consumer.poll`.
 
         Example:
@@ -114,7 +117,7 @@ class AsyncConsumer:
         """
         until = deadline(timeout)
 
-        def work(call: Call[Any]) -> Message | None:
+        def work(call: Call[Any]) -> Message[ValueT] | None:
             while True:
                 left = max(0.0, until - time.monotonic())
                 message = self._consumer.poll(min(left, _SLICE_SECONDS))
@@ -123,7 +126,7 @@ class AsyncConsumer:
 
         return await self._fetch(work)
 
-    async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+    async def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message[ValueT]]:
         """Fetch several records; see :meth:`serde_chain.Consumer.consume`.
 
         Example:
@@ -132,7 +135,7 @@ class AsyncConsumer:
         """
         until = deadline(timeout)
 
-        def work(call: Call[Any]) -> list[Message]:
+        def work(call: Call[Any]) -> list[Message[ValueT]]:
             while True:
                 left = max(0.0, until - time.monotonic())
                 messages = self._consumer.consume(num_messages, min(left, _SLICE_SECONDS))
@@ -158,7 +161,7 @@ class AsyncConsumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Message:
+    async def __anext__(self) -> Message[ValueT]:
         """The next record, or message with ``error()``; endless, unless the task is cancelled."""
         while (message := await self.poll()) is None:
             pass
@@ -225,7 +228,7 @@ class AsyncConsumer:
 
     async def commit(
         self,
-        message: Message | None = None,
+        message: confluent_kafka.Message[Any, Any] | None = None,
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
@@ -236,7 +239,9 @@ class AsyncConsumer:
         """Committed offsets; ``timeout`` in seconds."""
         return await self._call(self._consumer.committed, partitions, timeout)
 
-    async def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+    async def store_offsets(
+        self, message: confluent_kafka.Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
         """Store offsets for the next commit."""
         await self._call(self._consumer.store_offsets, message, offsets)
 

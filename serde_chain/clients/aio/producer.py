@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Generic, Self, TypeAlias
 
 import confluent_kafka
 
@@ -25,7 +25,7 @@ from serde_chain.clients.confluent.producer import Producer
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
 from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
-from serde_chain.record import Headers
+from serde_chain.record import Headers, ValueT
 from serde_chain.transfer import Transfer, finish
 
 __all__ = ["AsyncProducer"]
@@ -52,7 +52,7 @@ class _WouldBlockError(Exception):
         self.step = step
 
 
-class _LoopProducer(Producer):
+class _LoopProducer(Producer[Any]):
     """A producer whose ``produce`` raises _WouldBlockError on the event loop, in place of waiting for I/O there."""
 
     _blocks = False
@@ -67,7 +67,7 @@ class _LoopProducer(Producer):
         super()._finish_call(step)
 
 
-class AsyncProducer:
+class AsyncProducer(Generic[ValueT]):
     """:class:`serde_chain.Producer` for asyncio.
 
     ``await producer.produce(...)`` accepts a record with its headers, and returns a future of the delivered message;
@@ -174,7 +174,7 @@ class AsyncProducer:
     async def produce(  # noqa: PLR0917, the original's signature
         self,
         topic: str,
-        value: Any = None,
+        value: ValueT | None = None,
         key: Any = None,
         partition: int = -1,
         timestamp: int = 0,

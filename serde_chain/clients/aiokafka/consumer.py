@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
@@ -20,12 +20,13 @@ from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
+from serde_chain.record import ValueT
 from serde_chain.telemetry import client_telemetry
 
 __all__ = ["Consumer"]
 
 
-class Consumer:
+class Consumer(Generic[ValueT]):
     """aiokafka's ``AIOKafkaConsumer`` with deserializer chains, which get topic, key and headers of each record.
 
     Records are aiokafka's ``ConsumerRecord`` with decoded key, value and headers. ``getmany`` fetches the payloads of
@@ -100,7 +101,7 @@ class Consumer:
         """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
         return self._skipped
 
-    async def getone(self, *partitions: TopicPartition) -> Record:
+    async def getone(self, *partitions: TopicPartition) -> Record[ValueT]:
         """The next record; see aiokafka's ``getone``.
 
         Raises:
@@ -113,7 +114,7 @@ class Consumer:
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
-    ) -> dict[TopicPartition, list[Record]]:
+    ) -> dict[TopicPartition, list[Record[ValueT]]]:
         """The next records; see aiokafka's ``getmany``.
 
         Raises:
@@ -123,12 +124,14 @@ class Consumer:
         fetched = await self._consumer.getmany(*partitions, timeout_ms=timeout_ms, max_records=max_records)
         return await self._decoded(fetched)
 
-    async def _decoded(self, fetched: Mapping[TopicPartition, list[Record]]) -> dict[TopicPartition, list[Record]]:
+    async def _decoded(
+        self, fetched: Mapping[TopicPartition, list[Record[ValueT]]]
+    ) -> dict[TopicPartition, list[Record[ValueT]]]:
         """Decode records; the next call fetches the others again."""
         positions = {place: records[0].offset for place, records in fetched.items() if records}
         try:
             outcomes = await self._batches.outcomes([record for records in fetched.values() for record in records])
-            decoded: dict[TopicPartition, list[Record]] = {}
+            decoded: dict[TopicPartition, list[Record[ValueT]]] = {}
             failure: Exception | None = None
             for place, records in fetched.items():
                 for record in records:
@@ -239,7 +242,7 @@ class Consumer:
     def __aiter__(self) -> Self:
         return self
 
-    async def __anext__(self) -> Record:
+    async def __anext__(self) -> Record[ValueT]:
         """The next record; the iteration ends when the consumer stops."""
         try:
             return await self.getone()

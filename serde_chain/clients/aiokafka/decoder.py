@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 from aiokafka.structs import ConsumerRecord
 
@@ -22,12 +22,21 @@ from serde_chain.codec import Decoded, Decoder
 from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
 from serde_chain.prefetch import Ahead, Prefetch
+from serde_chain.record import ValueT
 from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish, then
 
 __all__ = ["Batches", "Record", "RecordDecoder"]
 
-Record: TypeAlias = "ConsumerRecord[Any, Any]"
+if TYPE_CHECKING:
+
+    class Record(ConsumerRecord, Generic[ValueT]):  # type: ignore[misc]  # aiokafka has no types
+        """A record with a decoded key and value, for type checkers."""
+
+        value: ValueT | None
+
+else:
+    Record = ConsumerRecord
 
 _log = logging.getLogger("serde_chain")
 

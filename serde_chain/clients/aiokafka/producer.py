@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Final, Generic, Self, TypeAlias
 
 from aiokafka import AIOKafkaProducer, errors
 from aiokafka.structs import RecordMetadata
@@ -27,6 +27,7 @@ from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import Config
+from serde_chain.record import ValueT
 from serde_chain.transfer import Transfer, then
 
 __all__ = ["Producer"]
@@ -51,7 +52,7 @@ _NEVER_WRITTEN: Final = (
 )
 
 
-class Producer:
+class Producer(Generic[ValueT]):
     """aiokafka's ``AIOKafkaProducer`` with serializer chains, which get topic, key and headers of each record.
 
     Payloads that are too large for a record are uploaded without blocking the event loop; records of one topic leave in
@@ -137,7 +138,7 @@ class Producer:
     async def send(  # noqa: PLR0917, the original's signature
         self,
         topic: str,
-        value: Any = None,
+        value: ValueT | None = None,
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
@@ -186,7 +187,7 @@ class Producer:
     async def send_and_wait(  # noqa: PLR0917, the original's signature
         self,
         topic: str,
-        value: Any = None,
+        value: ValueT | None = None,
         key: Any = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import TopicPartition
@@ -16,12 +16,14 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.dead_letters import DeadLetters
+from serde_chain.clients.confluent.messages import Message
 from serde_chain.clients.confluent.plain_poll import plain_poll
 from serde_chain.clients.confluent.reading_loop import ReadingLoop
 from serde_chain.clients.confluent.rewind import Rewind
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.window import Place, Window, in_use
 from serde_chain.config import load
+from serde_chain.record import ValueT
 from serde_chain.telemetry import client_telemetry
 
 if TYPE_CHECKING:
@@ -29,14 +31,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Consumer"]
 
-Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
-OnRebalance: TypeAlias = Callable[["Consumer", list[TopicPartition]], None]
+OnRebalance: TypeAlias = Callable[["Consumer[Any]", list[TopicPartition]], None]
 
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
 _TELLS_ENDS: Final = Option("enable.partition.eof", boolean, False)
 
 
-class Consumer:
+class Consumer(Generic[ValueT]):
     """confluent_kafka's ``Consumer``, with ``key.deserializers`` and ``value.deserializers`` in its configuration.
 
     It has all calls of the original, with the same behaviour. Messages carry the decoded key, value and headers; a
@@ -57,6 +58,9 @@ class Consumer:
     records that the last call returned, and no others: a process that stops at a record reads it again. ``poll``
     fetches and decodes up to 256 small records at once and returns them one by one; it stores their offsets together,
     0.2 s later at most. If a signal handler or a callback raises during a call, the next call returns the same records.
+
+    ``Consumer[Alert]`` tells type checkers what ``message.value()`` is, as with ``avro.type``; at run time it changes
+    nothing.
 
     Not thread-safe, unlike the original: of threads that poll or consume at the same time, all but one get a
     RuntimeError. Give each thread its own consumer, or lock the calls.
@@ -129,7 +133,7 @@ class Consumer:
             poll = plain_poll(self._consumer, self._window, self._backoff, loop.plain, loop)
             vars(self)["poll"] = update_wrapper(poll, self.poll)
 
-    def poll(self, timeout: float = -1) -> Message | None:
+    def poll(self, timeout: float = -1) -> Message[ValueT] | None:
         """Fetch one record.
 
         Args:
@@ -153,7 +157,8 @@ class Consumer:
             raise in_use()
         self._window.is_in_use = True
         try:
-            taken = self._loop.take(timeout)
+            taken: Any = self._loop.take(timeout)  # its message is decoded, unlike its type
+            message: Message[ValueT]
             if taken is None:
                 return None
             # Last of all, with no call behind it; see Window.
@@ -162,7 +167,7 @@ class Consumer:
         finally:
             self._window.is_in_use = False
 
-    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
+    def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message[ValueT]]:
         """Fetch several records.
 
         If decoding takes long, the result is shorter, so that the next call comes within ``max.poll.interval.ms``. The
@@ -188,7 +193,8 @@ class Consumer:
             raise in_use()
         self._window.is_in_use = True
         try:
-            several = self._loop.take_several(num_messages, timeout)
+            ready: list[Message[ValueT]]
+            several: Any = self._loop.take_several(num_messages, timeout)
             if several is None:
                 return []
             # Last of all, with no call behind it; see Window.
@@ -374,7 +380,7 @@ class Consumer:
 
     def commit(
         self,
-        message: Message | None = None,
+        message: confluent_kafka.Message[Any, Any] | None = None,
         offsets: list[TopicPartition] | None = None,
         asynchronous: bool = True,
     ) -> list[TopicPartition] | None:
@@ -390,7 +396,9 @@ class Consumer:
         """Committed offsets; ``timeout`` in seconds."""
         return self._consumer.committed(partitions, timeout=timeout)
 
-    def store_offsets(self, message: Message | None = None, offsets: list[TopicPartition] | None = None) -> None:
+    def store_offsets(
+        self, message: confluent_kafka.Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
+    ) -> None:
         """Store offsets for the next commit; requires ``enable.auto.offset.store`` = false."""
         if (message is None) == (offsets is None):
             raise ValueError("store_offsets takes either message or offsets")

@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import confluent_kafka
 
 from payload_stores.message_headers import headers_of
 from serde_chain.codec import Decoded, Decoder, Record
+from serde_chain.record import ValueT
 from serde_chain.transfer import then
 
-__all__ = ["DecodedMessage", "decode_message"]
+__all__ = ["DecodedMessage", "Message", "decode_message"]
+
+if TYPE_CHECKING:
+
+    class Message(confluent_kafka.Message[Any, ValueT]):
+        """A message with a decoded key and value, for type checkers: the original's are bytes."""
+
+        def key(self) -> Any:
+            """The decoded key."""
+
+        def value(self) -> ValueT | None:  # type: ignore[override]
+            """The decoded value; None for a tombstone."""
+
+else:
+    Message = confluent_kafka.Message
 
 
 class DecodedMessage(NamedTuple):

@@ -10,7 +10,7 @@ from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from payload_stores.plugins import require
-from serde_chain.arrow.columns import views
+from serde_chain.arrow.columns import maps_as_dicts, views
 from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
@@ -23,14 +23,13 @@ from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.writing import WritePlan, open_setup
 from serde_chain.spark.worker import chains
-from serde_chain.spark.worker.avro_rows import branch_namer, check_integers
 from serde_chain.spark.worker.memory import give_back_at_once
-from serde_chain.spark.worker.protobuf_rows import message_fitter
 from serde_chain.spark.worker.retries import Retries
-from serde_chain.spark.worker.values import maps_as_dicts
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
+from serde_chain.stages.avro.arrow.rows import branch_namer, check_integers
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.stage import AvroSerializer
+from serde_chain.stages.protobuf.rows import message_fitter
 from serde_chain.stages.protobuf.stage import ProtobufSerializer
 from serde_chain.transfer import Transfer
 
@@ -299,7 +298,7 @@ def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:
     except (OverflowError, ValueError) as error:
         problem = f"a date or time in the column {field} is out of Python's range: {error}"
         raise EncodeError(problem, field=field) from error
-    for convert in (maps_as_dicts(column.type, types), fitter and fitter(column.type)):
+    for convert in (maps_as_dicts(column.type), fitter and fitter(column.type)):
         if convert is not None:
             items = [None if item is None else convert(item) for item in items]
     return items

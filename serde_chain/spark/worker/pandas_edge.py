@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any
 
 from payload_stores.plugins import require
+from serde_chain.arrow.columns import maps_as_dicts
 from serde_chain.errors import ConfigError
-from serde_chain.spark.worker.values import maps_as_dicts
 
 __all__ = ["to_arrow", "to_frame"]
 
@@ -60,7 +60,7 @@ def to_frame(array: Any) -> Any:
     types = require("pyarrow.types", "spark")
     if not types.is_nested(array.type):
         return pandas.DataFrame({"result": pandas.Series(array, dtype=pandas.ArrowDtype(array.type))})
-    convert = maps_as_dicts(array.type, types)
+    convert = maps_as_dicts(array.type)
     items = array.to_pylist()
     items = items if convert is None else [None if item is None else convert(item) for item in items]
     if _has_nan(array):

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from payload_stores.plugins import require
 
-__all__ = ["converter", "maps_as_dicts"]
+__all__ = ["converter"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -201,21 +201,3 @@ _LEAVES: Final[tuple[tuple[str, Callable[[Any, Any], Any]], ...]] = (
 
 def _shown(value: object) -> str:
     return f"{repr(value)[:80]} ({type(value).__name__})"
-
-
-def maps_as_dicts(kind: Any, types: Any) -> Callable[[Any], Any] | None:
-    """A function that turns pyarrow's pairs of maps into dictionaries; None if the type has no maps."""
-    if types.is_map(kind):
-        convert = maps_as_dicts(kind.item_type, types) or (lambda item: item)
-        return lambda pairs: {key: None if item is None else convert(item) for key, item in pairs}
-    if types.is_list(kind):
-        inner = maps_as_dicts(kind.value_type, types)
-        return inner and (lambda items: [None if item is None else inner(item) for item in items])
-    if types.is_struct(kind):
-        fields = [(field.name, maps_as_dicts(field.type, types)) for field in kind]
-        changed = [(name, convert) for name, convert in fields if convert is not None]
-        if changed:
-            return lambda record: (
-                record | {name: convert(record[name]) for name, convert in changed if record[name] is not None}
-            )
-    return None

@@ -16,6 +16,7 @@ from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
 from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.avro.models import AvroModel
 from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.transfer import Transfer
@@ -54,6 +55,7 @@ class AvroReader:
         budget: Maximum number of parts of a record.
         native: The compiled part, if it is used.
         skips_blindly: Whether fastavro must not see the bytes before they are checked; see ``Resolution``.
+        model: The class of the records; None for dictionaries.
     """
 
     source: AvroSchema
@@ -64,6 +66,7 @@ class AvroReader:
     budget: Budget = field(default_factory=Budget)
     native: Native | None = None
     skips_blindly: bool = False
+    model: AvroModel | None = None
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
@@ -81,7 +84,14 @@ class AvroReader:
 
         It raises DecodeError for bytes that are not exactly one record of the schema.
         """
-        if self.native is None or self.source.unbounded:
+        if self.model is None:
+            return self._decode
+        decode, convert = self._decode, self.model.read
+        return lambda data, start=0: convert(decode(data, start))
+
+    @property
+    def _decode(self) -> Callable[..., Any]:
+        if self.native is None or self.source.unbounded or (self.model is not None and self.model.numbered):
             return self._decode_by_fastavro
         longest = self._longest_bounded
         if longest is not None and longest < 0:

@@ -50,6 +50,7 @@ _ONE_TYPE: Final = ({"int", "long"}, {"float", "double"})
 # Private logical types, and the schema attributes that their functions use.
 _PROMOTED: Final = "serde-chain-promoted"
 _MEMBER: Final = "serde-chain-member"
+_NUMBERED: Final = "serde-chain-numbered"
 _FRESH: Final = "serde-chain-fresh"
 _FOR: Final = "serde-chain-for"
 
@@ -87,14 +88,16 @@ def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolutio
     return _resolution(_Rewriter(writer.named, reader.named), writer, reader)
 
 
-def resolved(writer: AvroSchema, reader: AvroSchema) -> Resolution:
+def resolved(writer: AvroSchema, reader: AvroSchema, *, numbered: bool = False) -> Resolution:
     """Rewrite the schemas for reading records into objects, with the reader's logical types.
 
     Args:
         writer: The schema with which the records were written.
         reader: The schema to read into.
+        numbered: Whether a value of a union of several types besides null is read as a tuple: the position of its type
+            among these, and the value.
     """
-    return _resolution(_Rewriter(writer.named, reader.named, objects=True), writer, reader)
+    return _resolution(_Rewriter(writer.named, reader.named, objects=True, numbered=numbered), writer, reader)
 
 
 def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> Resolution:
@@ -192,11 +195,17 @@ class _DefaultError(Exception):
 
 class _Rewriter:
     def __init__(
-        self, writer_named: Mapping[str, Any], reader_named: Mapping[str, Any], *, objects: bool = False
+        self,
+        writer_named: Mapping[str, Any],
+        reader_named: Mapping[str, Any],
+        *,
+        objects: bool = False,
+        numbered: bool = False,
     ) -> None:
         self._writer_named = writer_named
         self._reader_named = reader_named
         self._objects = objects
+        self._numbered = numbered
         self._done: dict[tuple[object, ...], str] = {}
         self._count = 0
         self._path: list[str] = []
@@ -365,7 +374,7 @@ class _Rewriter:
                 filled["default"] = None
                 parts += _parts(default)
                 self.defaults.append((name, field["name"], default))
-                if isinstance(default, (dict, list)):
+                if isinstance(default, (dict, list, tuple)):
                     fresh.append(field["name"])
             reader_fields.append(filled)
         if parts > self.filled.get(writer["name"], 0):
@@ -413,13 +422,14 @@ class _Rewriter:
         branch = next(matching, union[0])
         value = self._default(branch, default)
         wrapped = branches(union, self._reader_named)
-        if wrapped is None or value is None or self._objects:
+        if wrapped is None or value is None or (self._objects and not self._numbered):
             return value
-        return {f"member{next(at for at, member in enumerate(wrapped) if member is branch)}": value}
+        at = next(at for at, member in enumerate(wrapped) if member is branch)
+        return (at, value) if self._numbered else {f"member{at}": value}
 
     def _member(self, name: str, at: int, schema: Any) -> dict[str, Any]:
         member = _record(name, [{"name": f"member{at}", "type": schema}])
-        return {**member, "logicalType": _MEMBER} if self._objects else member
+        return {**member, "logicalType": _NUMBERED if self._numbered else _MEMBER} if self._objects else member
 
     def _leaf(self, schema: Any, name: str | None = None) -> Any:
         """A type without parts, reduced to the attributes that affect reading."""
@@ -500,6 +510,11 @@ def _of_member(record: dict[str, Any], _schema: Any, _target: Any = None) -> Any
     return value
 
 
+def _of_numbered(record: dict[str, Any], _schema: Any, _target: Any = None) -> tuple[int, Any]:
+    ((name, value),) = record.items()
+    return int(name.removeprefix("member")), value
+
+
 def _with_fresh(record: dict[str, Any], schema: Any, _target: Any = None) -> dict[str, Any]:
     """A record with its own copies of mutable defaults."""
     for name in schema[_FOR]:
@@ -515,14 +530,14 @@ def _parts(value: Any) -> int:
 def _copied(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _copied(item) for key, item in value.items()}
-    return [_copied(item) for item in value] if isinstance(value, list) else value
+    return type(value)(map(_copied, value)) if isinstance(value, (list, tuple)) else value
 
 
 def _register() -> None:
     """Register our functions with fastavro; the names are process-wide, and no other schema uses them."""
     readers = logical_readers()
     readers |= {f"{which}-{_PROMOTED}": _promoted for which in _PROMOTIONS}
-    readers |= {f"record-{_MEMBER}": _of_member, f"record-{_FRESH}": _with_fresh}
+    readers |= {f"record-{_MEMBER}": _of_member, f"record-{_NUMBERED}": _of_numbered, f"record-{_FRESH}": _with_fresh}
 
 
 def _distinct(schemas: Iterable[Any]) -> list[Any]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
@@ -20,7 +20,8 @@ from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
-from serde_chain.record import Context, get_header, key_of, set_header
+from serde_chain.models import check_neighbours, read_model
+from serde_chain.record import KEY, VALUE, Context, get_header, key_of, set_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, Budget
@@ -37,6 +38,7 @@ from serde_chain.signals import let_through
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.fields import field_type
+from serde_chain.stages.avro.models import TYPE, AvroModel
 from serde_chain.stages.avro.native import NATIVE, native
 from serde_chain.stages.avro.reader import (
     CONFLUENT,
@@ -127,7 +129,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
     Without ``avro.schema``, ``use.latest.version`` uses the subject's latest schema in the registry.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, VALIDATE, FRAMING, NATIVE, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, TYPE, VALIDATE, FRAMING, NATIVE, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -136,7 +138,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         self._validate = VALIDATE.read(config)
         self._write = require("fastavro", "avro").schemaless_writer
         self._native = native(config)
-        self._schema = read_schema(config)
+        self._model = _model(config, SCHEMA, SCHEMA_FILE)
+        self._schema = read_schema(config) if self._model is None else _schema_of(self._model)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
         _refuse_keys(self._framing, is_key=is_key)
@@ -147,7 +150,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         if self._schema is None and not (self._registry and self._registry.use_latest):
             raise ConfigError(
                 "avro has no schema for writing",
-                hint="Set avro.schema or avro.schema.file, or use.latest.version = true with a schema registry",
+                hint="Set avro.schema, avro.schema.file or avro.type; or use.latest.version = true, with a registry",
                 key=SCHEMA.name,
             )
         if self._registry is None and self._schema is not None:
@@ -213,6 +216,13 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return self._encoder(schema, prefix, self._write)
 
     def _encoder(self, schema: AvroSchema, prefix: bytes, write: Write) -> Callable[[Any], bytes]:
+        encode = self._encoder_of_dictionaries(schema, prefix, write)
+        if self._model is None:
+            return encode
+        convert = self._model.write
+        return lambda data: encode(convert(data))
+
+    def _encoder_of_dictionaries(self, schema: AvroSchema, prefix: bytes, write: Write) -> Callable[[Any], bytes]:
         new_buffer, parsed, is_file = io.BytesIO, schema.parsed, isinstance(write, FileWriter)
         checks: list[Callable[[Any], None]] = [_check_depth] if schema.unbounded else []
         if self._validate:
@@ -249,6 +259,12 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         schema = self._schema if own and self._schema is not None else _parse_registered(registered)
         prefix, header = frame_of(registered, self._framing, is_key=self._is_key)
         return _Writer(self._encoder(schema, prefix, self._write), header, schema, prefix)
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """Refuse a neighbour that moves fields, with ``avro.type``."""
+        if self._model is not None:
+            check_neighbours(TYPE, before, after)
+        return self
 
     holds_objects = True
 
@@ -290,6 +306,19 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         except ValueError:
             return None
 
+    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+        """Names the branches of unions, which are structs of members. See :class:`serde_chain.arrow.SupportsColumns`.
+
+        Raises:
+            EncodeError: A number does not fit the schema's type; fastavro would cut it.
+        """
+        from serde_chain.stages.avro.arrow.rows import branch_namer, check_integers
+
+        if self.value_schema is None:
+            return None
+        check_integers(self.value_schema, column, KEY if self._is_key else VALUE)
+        return branch_namer(self.value_schema, column.type)
+
     def way_of(self, ctx: Context | None) -> AvroWay | None:
         """The way to write records for other writers, such as Spark's ``to_avro``.
 
@@ -321,14 +350,21 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     A container file of one record becomes that record, any other file a list.
     """
 
-    options = (SCHEMA, SCHEMA_FILE, READER_SCHEMA, FRAMING, NATIVE, ARROW_READER, MAX_PARTS, *schema_registry.OPTIONS)
+    options = (
+        *(SCHEMA, SCHEMA_FILE, TYPE, READER_SCHEMA, FRAMING, NATIVE, ARROW_READER, MAX_PARTS),
+        *schema_registry.OPTIONS,
+    )
     removed_headers = ()
     plain: Callable[[Any], Any] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schemas and the registry's settings; the first record of a schema queries the registry."""
         super().configure(config, is_key)
-        schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
+        self._model = _model(config, SCHEMA, SCHEMA_FILE, READER_SCHEMA)
+        if self._model is None:
+            schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
+        else:
+            schema = target = _schema_of(self._model)
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._readers: dict[object, AvroReader] = {}
@@ -361,7 +397,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         if schema is None:
             raise ConfigError(
                 "avro has no schema for reading",
-                hint="Set avro.schema or avro.schema.file, or schema.registry.url",
+                hint="Set avro.schema, avro.schema.file or avro.type, or schema.registry.url",
                 key=SCHEMA.name,
             )
         reader = self._reader(schema)
@@ -377,6 +413,12 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def schema(self) -> AvroSchema | None:
         """The schema to read all records into; None if each is read with its own."""
         return self._target or self._own
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """Refuse a neighbour that moves fields, with ``avro.type``."""
+        if self._model is not None:
+            check_neighbours(TYPE, before, after)
+        return self
 
     holds_objects = True
 
@@ -464,6 +506,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             raise
         except Exception as error:
             raise unreadable(error) from error
+        if self._model is not None:
+            records = list(map(self._model.read, records))
         return records[0] if len(records) == 1 else records
 
     def _reader_of(self, text: str) -> AvroReader:
@@ -541,13 +585,28 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _reader(self, source: AvroSchema, *, registered: int | None = None) -> AvroReader:
         target = self._target
-        if target is None or target.parsed == source.parsed:
-            return AvroReader(source, source.readable, None, registered, budget=self._budget, native=self._native)
-        writer, target_, problems, filled, skips_blindly = resolved(source, target)
+        budget, native_, model = self._budget, self._native, self._model
+        numbered = model is not None and model.numbered
+        if target is None or (target.parsed == source.parsed and not numbered):
+            return AvroReader(source, source.readable, None, registered, budget=budget, native=native_, model=model)
+        writer, target_, problems, filled, skips_blindly = resolved(source, target, numbered=numbered)
         source = source.with_filled(filled) if filled else source
         return AvroReader(
-            source, readable(writer), target_, registered, problems, self._budget, self._native, skips_blindly
+            source, readable(writer), target_, registered, problems, budget, native_, skips_blindly, model
         )
+
+
+def _model(config: Mapping[str, object], *excluded: Option[Any]) -> AvroModel | None:
+    cls = read_model(config, TYPE, *excluded)
+    return None if cls is None else AvroModel(cls)
+
+
+def _schema_of(model: AvroModel) -> AvroSchema:
+    require("fastavro", "avro")
+    try:
+        return AvroSchema.parse(model.schema)
+    except ValueError as error:
+        raise ConfigError(f"the schema of {model.cls.__qualname__} is {error}", key=TYPE.name) from error
 
 
 def _refuse_keys(framing: str, *, is_key: bool) -> None:

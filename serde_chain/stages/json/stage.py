@@ -9,13 +9,14 @@ from __future__ import annotations
 import json as standard_json
 import sys
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
+from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import Context, get_header
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, parts_of_json
@@ -32,6 +33,7 @@ from serde_chain.schemas.schema_registry import (
 )
 from serde_chain.stages.json import numbers as json_numbers
 from serde_chain.stages.json.fields import field_type
+from serde_chain.stages.json.models import TYPE, JsonModel, json_model
 from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
@@ -61,7 +63,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     """
 
     message_format: str | None = "json"
-    options = (SCHEMA, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+    options = (SCHEMA, TYPE, VALIDATE, FRAMING, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -70,16 +72,26 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         orjson: Any = require("orjson", "json")
         self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
+        self._model = _model(config)
         self._schema = _schema(config)
         self._frames = PerTopic(self._ask_for_frame)
         self._known = self._frames.known
         if self._registry is not None:
-            self._text = _schema_text(config)
+            self._text = _schema_text(config) if self._model is None else standard_json.dumps(self._model.schema)
             if self._framing == CONFLUENT:
                 self.message_format = None
         self._encode = _encoder(orjson, _validator(config), is_key=is_key)
+        if self._model is not None:
+            convert, encode = self._model.write, self._encode
+            self._encode = lambda data: encode(convert(data))
         # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """Refuse a neighbour that moves fields, with ``json.type``."""
+        if self._model is not None:
+            check_neighbours(TYPE, before, after)
+        return self
 
     holds_objects = True
 
@@ -114,14 +126,16 @@ class JsonDeserializer(Deserializer[Any]):
     """
 
     message_format: str | None = "json"
-    options = (SCHEMA, VALIDATE, FRAMING, MAX_PARTS)
+    options = (SCHEMA, TYPE, VALIDATE, FRAMING, MAX_PARTS)
     removed_headers = ()
     plain: Callable[[Any], Any]
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema if values are validated; reading does not depend on the schema named by a record."""
         super().configure(config, is_key)
-        self._decode = _decoder(require("orjson", "json"), _validator(config), MAX_PARTS.read(config))
+        self._model = _model(config)
+        read = None if self._model is None else self._model.read
+        self._decode = _decoder(require("orjson", "json"), _validator(config), MAX_PARTS.read(config), read)
         self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
         self._framed = FRAMING.read(config) != NONE
         self.plain = self._decode
@@ -134,6 +148,12 @@ class JsonDeserializer(Deserializer[Any]):
         from serde_chain.stages.json.batch import JsonBatch
 
         return JsonBatch(self, self._document)
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """Refuse a neighbour that moves fields, with ``json.type``."""
+        if self._model is not None:
+            check_neighbours(TYPE, before, after)
+        return self
 
     holds_objects = True
 
@@ -175,7 +195,9 @@ def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[
     return encode
 
 
-def _decoder(orjson: Any, problem: Problem | None, most_parts: int | None) -> Callable[[Buffer], Any]:
+def _decoder(
+    orjson: Any, problem: Problem | None, most_parts: int | None, read: Callable[[Buffer], Any] | None
+) -> Callable[[Buffer], Any]:
     loads = json_numbers.loads
     # Without a budget, JSON pays for all of its parts: each takes at least a byte.
     free = sys.maxsize if most_parts is None else most_parts
@@ -183,6 +205,8 @@ def _decoder(orjson: Any, problem: Problem | None, most_parts: int | None) -> Ca
     def decode(data: Buffer) -> Any:
         if len(data) > free and parts_of_json(bytes(data)) > free:
             raise DecodeError(str(Budget(free).exceeded(len(data))), hint=TOO_MANY)
+        if read is not None:
+            return read(data)
         try:
             value = loads(orjson, data)
         except (ValueError, RecursionError) as error:
@@ -204,10 +228,15 @@ def _behind_frame(data: Buffer) -> memoryview:
     return memoryview(data)[start:]
 
 
+def _model(config: Mapping[str, object]) -> JsonModel | None:
+    cls = read_model(config, TYPE, SCHEMA)
+    return None if cls is None else json_model(cls)
+
+
 def _schema_text(config: Mapping[str, object]) -> str:
     source = SCHEMA.read(config)
     if source is None:
-        raise ConfigError("json has no schema to register", hint=f"Set {SCHEMA.name}", key=SCHEMA.name)
+        raise ConfigError("json has no schema to register", hint=f"Set {SCHEMA.name} or {TYPE.name}", key=SCHEMA.name)
     return source if isinstance(source, str) else standard_json.dumps(source)
 
 

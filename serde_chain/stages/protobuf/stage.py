@@ -35,11 +35,12 @@ from serde_chain.schemas.schema_registry import (
 )
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.fields import field_type
-from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME
+from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME, TYPE
 from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
+    from serde_chain.stages.protobuf.columns import ProtobufWriter
 
 __all__ = ["ProtobufDeserializer", "ProtobufSerializer"]
 
@@ -65,7 +66,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     Equal messages give equal bytes, maps included, with one version of the library.
     """
 
-    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
+    options = (MESSAGE_CLASS, TYPE, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -109,6 +110,21 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         if frame is None:
             return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
         return frame.put(encoded, ctx)
+
+    def column_writer(self, ctx: Context | None) -> ProtobufWriter | None:
+        """Writes columns; None if a header names the schema. See :class:`serde_chain.arrow.SupportsColumns`."""
+        frame = SchemaFrame(b"", None) if self._registry is None else self._frames.of(ctx)
+        if frame.header is not None:
+            return None
+        from serde_chain.stages.protobuf.columns import ProtobufWriter
+
+        return ProtobufWriter(self._class.DESCRIPTOR, frame.prefix)
+
+    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+        """Reverses the conversions of ``to_arrow``. See :class:`serde_chain.arrow.SupportsColumns`."""
+        from serde_chain.stages.protobuf.rows import message_fitter
+
+        return message_fitter(self._class.DESCRIPTOR, column.type)
 
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
@@ -154,7 +170,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     from those of the configured class: it may then be another message.
     """
 
-    options = (MESSAGE_CLASS, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
+    options = (MESSAGE_CLASS, TYPE, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
     removed_headers = ()
     plain: Callable[[Any], Any]
 

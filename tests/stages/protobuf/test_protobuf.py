@@ -175,6 +175,8 @@ def test_a_frame_is_read_without_a_registry() -> None:
         ({"protobuf.message.class": "json.JSONDecoder"}, "is not a message class"),
         ({"protobuf.message.class": ALERT(id=1)}, "is not a message class"),
         ({"protobuf.message.class": ALERT, "protobuf.framing": "confluent"}, "requires a schema registry"),
+        ({"protobuf.type": int}, "protobuf.type is not a message class"),
+        ({"protobuf.message.class": ALERT, "protobuf.type": ALERT}, "message.class and protobuf.type exclude each"),
         ({"protobuf.message.class": ALERT, "protobuf.framing": "single-object"}, "expected one of"),
         ({"protobuf.message.name": "survey.Alert"}, "require each other"),
         ({"protobuf.descriptor.set.file": "x"}, "require each other"),
@@ -223,3 +225,11 @@ def test_a_reader_needs_a_message_or_a_registry() -> None:
 def test_classes_of_other_pools_are_not_mixed_up() -> None:
     with pytest.raises(EncodeError, match=r"expected survey\.Alert"):
         serializer()(make("survey.Alert")(id=1))
+
+
+@pytest.mark.parametrize("message", [timestamp_pb2.Timestamp, "google.protobuf.timestamp_pb2.Timestamp"])
+def test_protobuf_type_names_the_class_too(message: object) -> None:
+    write = SerializerChain.from_config({"value.serializer": "protobuf", "protobuf.type": message})
+    read = DeserializerChain.from_config({"value.deserializer": "protobuf", "protobuf.type": message})
+    value = timestamp_pb2.Timestamp(seconds=7)
+    assert read(write(value)) == value

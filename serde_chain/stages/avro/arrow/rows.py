@@ -36,8 +36,8 @@ def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
 
 
 def _check(schema: Any, column: Any, path: str, field: str, named: Mapping[str, Any]) -> None:
-    arrow: Any = require("pyarrow", "spark")
-    compute: Any = require("pyarrow.compute", "spark")
+    arrow: Any = require("pyarrow", "arrow")
+    compute: Any = require("pyarrow.compute", "arrow")
     types, schema = arrow.types, bare(schema, named)
     which, type_ = kind(schema), column.type
     if which == "record" and types.is_struct(type_):
@@ -71,7 +71,7 @@ def branch_namer(schema: AvroSchema, type_: Any) -> Convert | None:
 
 
 def _namer(schema: Any, type_: Any, named: Mapping[str, Any]) -> Convert | None:
-    types: Any = require("pyarrow.types", "spark")
+    types: Any = require("pyarrow.types", "arrow")
     schema = bare(schema, named)
     which = kind(schema)
     if which == "union":
@@ -94,7 +94,7 @@ def _namer(schema: Any, type_: Any, named: Mapping[str, Any]) -> Convert | None:
 
 
 def _union_namer(union: list[Any], type_: Any, named: Mapping[str, Any]) -> Convert | None:
-    types: Any = require("pyarrow.types", "spark")
+    types: Any = require("pyarrow.types", "arrow")
     others = [branch for branch in union if kind(bare(branch, named)) != "null"]
     if len(others) == 1:
         return _namer(others[0], type_, named)

@@ -33,7 +33,7 @@ def message_fitter(descriptor: Any, type_: Any) -> Convert | None:
         A function from a value, whose maps are dictionaries already, to one for the message's class; None if nothing
         needs a conversion.
     """
-    if not require("pyarrow.types", "spark").is_struct(type_):
+    if not require("pyarrow.types", "arrow").is_struct(type_):
         return None
     known = descriptor.fields_by_name
     made = {field.name: _field(known[field.name], field.type) for field in type_ if field.name in known}
@@ -44,7 +44,7 @@ def message_fitter(descriptor: Any, type_: Any) -> Convert | None:
 
 
 def _field(field: Any, type_: Any) -> Convert | None:
-    types: Any = require("pyarrow.types", "spark")
+    types: Any = require("pyarrow.types", "arrow")
     if is_map(field):
         if not types.is_map(type_):
             return None
@@ -61,7 +61,7 @@ def _field(field: Any, type_: Any) -> Convert | None:
 
 
 def _one(field: Any, type_: Any) -> Convert | None:
-    types: Any = require("pyarrow.types", "spark")
+    types: Any = require("pyarrow.types", "arrow")
     if field.message_type is not None:
         convert = message_fitter(field.message_type, type_)
         return convert and _present(convert)

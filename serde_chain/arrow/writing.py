@@ -1,0 +1,226 @@
+"""Tables as records: columns into the first stage of a chain, without a Python object per row where possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
+
+from payload_stores.options import nearest
+from payload_stores.plugins import require
+from serde_chain.arrow.columns import binary_column, cuts_of_rows, maps_as_dicts, plain, views
+from serde_chain.errors import ConfigError, EncodeError
+from serde_chain.record import Context, Header
+
+__all__ = [
+    "ArrowRecords",
+    "ColumnWriter",
+    "SupportsColumns",
+    "arrays_of",
+    "chunked",
+    "columns_first",
+    "header_column",
+    "key_rows",
+    "listed",
+    "rows_of",
+]
+
+# Bytes of a table that become objects at once.
+_PART_BYTES: Final = 8 << 20
+# Values with a larger average are passed on as views of the table.
+_LARGE_BYTES: Final = 1 << 16
+
+
+class ArrowRecords(NamedTuple):
+    """Records of a table.
+
+    Attributes:
+        values: The encoded values, a ``pyarrow.ChunkedArray`` of binary; null where the row is null.
+        headers: The headers that stages have added, ``list<struct<key: string, value: binary>>``; None without any.
+    """
+
+    values: Any
+    headers: Any
+
+
+class ColumnWriter(Protocol):
+    """Writes whole columns."""
+
+    def write(self, values: Any, /) -> tuple[Any, list[int]]:
+        """Write a column.
+
+        Args:
+            values: A ``pyarrow.Array``.
+
+        Returns:
+            A ``pyarrow.BinaryArray`` with a record per row, null where the row is null; and the rows that are not
+            taken, for which the stage must be called.
+
+        Raises:
+            ValueError: The column is not taken.
+        """
+
+
+@runtime_checkable
+class SupportsColumns(Protocol):
+    """A serializer of objects that may write Arrow columns (``SerializerChain.from_arrow``)."""
+
+    def column_writer(self, ctx: Context | None) -> ColumnWriter | None:
+        """The writer of columns, with the result of calls of the stage.
+
+        Args:
+            ctx: The record around each value; only its topic counts.
+
+        Returns:
+            The writer; None if the stage, as configured, must be called for each record.
+
+        Raises:
+            SerializationError: The registry must be queried, and does not answer.
+        """
+
+    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+        """A function from pyarrow's Python value of a row, with maps as dictionaries, to the stage's input.
+
+        Args:
+            column: A ``pyarrow.Array``.
+
+        Returns:
+            The function; None if the stage takes the values as they are.
+
+        Raises:
+            EncodeError: The stage would silently change a value.
+        """
+
+
+def arrays_of(table: Any) -> Iterator[Any]:
+    """The rows of a table in parts: structs of its columns, or the values of a single column.
+
+    Args:
+        table: Any table or column with the Arrow PyCapsule interface: of pyarrow, Polars, DuckDB, pandas.
+
+    Yields:
+        ``pyarrow.Array``, of types that all stages know: not of views, dictionaries and large types.
+
+    Raises:
+        ConfigError: It is neither.
+    """
+    arrow: Any = require("pyarrow", "arrow")
+    if isinstance(table, (arrow.Table, arrow.RecordBatch)):
+        column = table.to_struct_array()
+    elif isinstance(table, (arrow.Array, arrow.ChunkedArray)):
+        column = table
+    elif hasattr(table, "__arrow_c_stream__"):
+        column = arrow.chunked_array(table)
+    elif hasattr(table, "__arrow_c_array__"):
+        column = arrow.array(table)
+    else:
+        raise ConfigError(
+            f"a table was expected, not {type(table).__qualname__}",
+            hint="Pass a table or column of pyarrow, Polars, DuckDB or pandas; list items are for produce",
+        )
+    for chunk in map(plain, column.chunks if isinstance(column, arrow.ChunkedArray) else [column]):
+        start = 0
+        for stop in cuts_of_rows(chunk, _PART_BYTES):
+            yield chunk.slice(start, stop - start)
+            start = stop
+
+
+def columns_first(stage: object, column: Any, ctx: Context) -> Any | None:
+    """A column written by a stage as a whole; None if it must be called for each row."""
+    writer = stage.column_writer(ctx) if isinstance(stage, SupportsColumns) else None
+    if writer is None:
+        return None
+    try:
+        written, left = writer.write(column)
+    except ValueError:
+        return None
+    return None if left else written
+
+
+def listed(values: Any) -> list[Any]:
+    """A row each: of a column of bytes, or of a list."""
+    return values if isinstance(values, list) else rows_of(None, values)
+
+
+def rows_of(stage: object, column: Any) -> list[Any]:
+    """The rows of a column as a stage takes them: bytes, or Python objects.
+
+    Args:
+        stage: The first stage; None if there is none.
+        column: A ``pyarrow.Array``.
+
+    Raises:
+        EncodeError: A date or time is out of Python's range, or the stage would silently change a value; with its row.
+    """
+    types: Any = require("pyarrow.types", "arrow")
+    if types.is_binary(column.type):
+        if column.nbytes < _LARGE_BYTES * len(column):
+            return column.to_pylist()  # type: ignore[no-any-return]
+        return views(column)  # large values are not copied
+    try:
+        return _objects(stage, column)
+    except EncodeError:
+        for row in range(len(column)):
+            try:
+                _objects(stage, column.slice(row, 1))
+            except EncodeError as error:
+                raise error.add_context(row=row) from error.__cause__
+        raise
+
+
+def _objects(stage: object, column: Any) -> list[Any]:
+    own = stage.row_converter(column) if isinstance(stage, SupportsColumns) else None
+    try:
+        items: list[Any] = column.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise EncodeError(f"a date or time in the table is out of Python's range: {error}") from error
+    for convert in (maps_as_dicts(column.type), own):
+        if convert is not None:
+            items = [None if item is None else convert(item) for item in items]
+    return items
+
+
+def chunked(columns: Sequence[Any]) -> Any:
+    """Columns of bytes, or lists of them, one after the other."""
+    arrow: Any = require("pyarrow", "arrow")
+    arrays = list(map(binary_column, columns))
+    large = any(arrow.types.is_large_binary(array.type) for array in arrays)
+    kind = arrow.large_binary() if large else arrow.binary()
+    return arrow.chunked_array([array.cast(kind) for array in arrays], kind)
+
+
+def key_rows(column: Any, name: str | None) -> Iterable[Any]:
+    """The keys of a table's rows.
+
+    Args:
+        column: The rows, structs.
+        name: The column of keys; None without keys.
+
+    Raises:
+        ConfigError: There is no such column.
+    """
+    if name is None:
+        return repeat(None, len(column))
+    types: Any = require("pyarrow.types", "arrow")
+    names = [field.name for field in column.type] if types.is_struct(column.type) else []
+    if name not in names:
+        near = nearest(name, names)
+        raise ConfigError(
+            f"there is no column {name} of keys",
+            hint=f"Did you mean {near}?" if near else f"Known: {', '.join(names[:20]) or 'none'}",
+        )
+    return rows_of(None, column.field(name))
+
+
+def header_column(headers: Sequence[Sequence[Header] | None]) -> Any | None:
+    """Headers of records as a column; None if no record has any."""
+    if not any(headers):
+        return None
+    arrow: Any = require("pyarrow", "arrow")
+    pair = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
+    rows = [[{"key": name, "value": _bytes(value)} for name, value in row] if row else None for row in headers]
+    return arrow.chunked_array([arrow.array(rows, arrow.list_(pair))])
+
+
+def _bytes(value: bytes | str | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
