@@ -92,6 +92,16 @@ def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> Non
     assert values == "['key', 'value.id', 'value.band'] g"
 
 
+def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    client, batch = python_blocks(PAGES["values.md"])
+    environment = installed(install_line(PAGES["values.md"]))
+    client = substituted(client, broker, tmp_path).replace('"frames"', f'"{topic}"')
+    broker.create_topic(topic)
+    assert environment.run(client, tmp_path) == "float32 (2048, 2048)\n"
+    assert len(list((tmp_path / topic).rglob("*"))) > 0
+    environment.run(batch, tmp_path)
+
+
 def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["consume.md"])
     broker.create_topic(f"{topic}-dead")
@@ -433,6 +443,10 @@ EXTRAS = {
     "SerializerChain.from_config({'value.serializer': 'protobuf', 'protobuf.message.class': Message})(Message())",
     "json": stages("json", data={"id": 1}, **{"json.schema": '{"type": "object"}'}),
     "bson": stages("bson", data={"id": 1}),
+    "msgpack": stages("msgpack", data={"id": 1}),
+    "numpy": "import numpy as np\nfrom serde_chain import SerializerChain\n"
+    "for stage, value in (('npy', np.ones(1)), ('safetensors', {'a': np.ones(1)})):\n"
+    "    SerializerChain.from_config({'value.serializer': stage})(value)",
     "compression": stages("zstd", "lz4", "gzip", "snappy", "zlib"),
     "encryption": stages("encrypt", **{"encryption.keys": {"k": bytes(32)}}),
     "arrow": "from serde_chain import DeserializerChain\n"
