@@ -102,6 +102,11 @@ def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path:
     environment.run(batch, tmp_path)
 
 
+def test_specification(installed: Installed, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["specification.md"])
+    installed(install_line(PAGES["specification.md"])).run(code, tmp_path)
+
+
 def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (code,) = python_blocks(PAGES["consume.md"])
     broker.create_topic(f"{topic}-dead")
