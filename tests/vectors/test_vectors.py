@@ -21,7 +21,7 @@ from tests.vectors.independent import READERS
 OF_CHAINS = set(FILES) - {"hop", "kafka-references", "dead-letters"}
 
 
-def vectors(*names: str) -> Any:
+def vectors(*names: str) -> pytest.MarkDecorator:
     found = [
         (name, vector)
         for name in sorted(names)
