@@ -13,12 +13,15 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 from benchmarks.harness import Row, Table
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from tests.memory import peak_bytes, reset_peak
+from tests.servers.versitygw import VersityGateway
 
 SIZES_MIB = (16, 64, 256)
+TENSOR_MIB = 1024
 
 
 def run(*, quick: bool) -> Iterator[Table]:
@@ -26,9 +29,12 @@ def run(*, quick: bool) -> Iterator[Table]:
     rows = []
     for store, environment in _stores():
         with environment as settings:
-            for size in SIZES_MIB[::2] if quick else SIZES_MIB:
+            sizes = [("bytes", size) for size in (SIZES_MIB[::2] if quick else SIZES_MIB)]
+            if store == "s3":
+                sizes.append(("npy", SIZES_MIB[-1] if quick else TENSOR_MIB))
+            for stage, size in sizes:
                 result = subprocess.run(
-                    [sys.executable, "-m", "benchmarks.memory", store, str(size << 20)],
+                    [sys.executable, "-m", "benchmarks.memory", store, stage, str(size << 20)],
                     env={**os.environ, **settings},
                     stdout=subprocess.PIPE,
                     check=True,
@@ -36,7 +42,13 @@ def run(*, quick: bool) -> Iterator[Table]:
                     timeout=300,
                 )
                 rows += [
-                    Row(f"{store}, {way}", [int(peak) / 2**20], "the payload itself", [size], f"{size} MiB")
+                    Row(
+                        f"{store}, {way}" if stage == "bytes" else f"{store}, {stage}, {way}",
+                        [int(peak) / 2**20],
+                        "the payload itself",
+                        [size],
+                        f"{size} MiB",
+                    )
                     for way, peak in zip(("publish", "download"), result.stdout.split(), strict=True)
                 ]
     yield Table("memory", "Peak memory above one payload", "MiB", rows, axis="payload")
@@ -50,9 +62,8 @@ def _local() -> Iterator[dict[str, str]]:
 
 @contextlib.contextmanager
 def _s3() -> Iterator[dict[str, str]]:
-    from serde_chain.testing.services import S3Server
-
-    with S3Server() as server:
+    # moto copies a whole object for each range.
+    with VersityGateway() as server:
         server.create_bucket("benchmark")
         yield {
             "BENCHMARK_S3": server.url,
@@ -65,11 +76,20 @@ def _stores() -> list[tuple[str, contextlib.AbstractContextManager[dict[str, str
     return [("local", _local()), ("s3", _s3())]
 
 
-def _measure(store: str, payload_bytes: int) -> None:
+def _payload(stage: str, size: int) -> Any:
+    if stage == "bytes":
+        return os.urandom(size)
+    import numpy as np
+
+    return np.random.default_rng(0).random(size >> 2, dtype="f4")
+
+
+def _measure(store: str, stage: str, payload_bytes: int) -> None:
     config: dict[str, object] = {
-        "value.serializers": "large-message",
-        "value.deserializers": "large-message",
+        "value.serializers": f"{stage}, large-message",
+        "value.deserializers": f"large-message, {stage}",
         "large.message.payload.store.class": store,
+        "large.message.max.payload.bytes": 2 << 30,
     }
     if store == "local":
         config["local.path"] = os.environ["BENCHMARK_PATH"]
@@ -78,8 +98,8 @@ def _measure(store: str, payload_bytes: int) -> None:
     with SerializerChain.from_config(config) as write, DeserializerChain.from_config(config) as read:
         # Once with a small payload above the threshold, so that imports and connections do not count.
         warm = RecordContext("benchmark", "value", [])
-        read(write(os.urandom(2 << 20), warm), warm)
-        payload = os.urandom(payload_bytes)
+        read(write(_payload(stage, 2 << 20), warm), warm)
+        payload = _payload(stage, payload_bytes)
         before = reset_peak()
         context = RecordContext("benchmark", "value", [])
         reference = write(payload, context)
@@ -91,4 +111,4 @@ def _measure(store: str, payload_bytes: int) -> None:
 
 
 if __name__ == "__main__":
-    _measure(sys.argv[1], int(sys.argv[2]))
+    _measure(sys.argv[1], sys.argv[2], int(sys.argv[3]))

@@ -96,6 +96,19 @@ def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> Non
 def test_models(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     code = substituted("\n".join(python_blocks(PAGES["models.md"])), broker, tmp_path).replace('"alerts"', f'"{topic}"')
     assert installed(install_line(PAGES["models.md"])).run(code, tmp_path) == "7 Band.RED ['new']\n"
+def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    client, batch = python_blocks(PAGES["values.md"])
+    environment = installed(install_line(PAGES["values.md"]))
+    client = substituted(client, broker, tmp_path).replace('"frames"', f'"{topic}"')
+    broker.create_topic(topic)
+    assert environment.run(client, tmp_path) == "float32 (2048, 2048)\n"
+    assert len(list((tmp_path / topic).rglob("*"))) > 0
+    environment.run(batch, tmp_path)
+
+
+def test_specification(installed: Installed, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["specification.md"])
+    installed(install_line(PAGES["specification.md"])).run(code, tmp_path)
 
 
 def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
@@ -441,6 +454,10 @@ EXTRAS = {
     "models": "from dataclasses import make_dataclass\nfrom serde_chain.stages.json.models import json_model\n"
     "assert json_model(make_dataclass('Image', [('id', int)])).read(b'{\"id\":1}').id == 1",
     "bson": stages("bson", data={"id": 1}),
+    "msgpack": stages("msgpack", data={"id": 1}),
+    "numpy": "import numpy as np\nfrom serde_chain import SerializerChain\n"
+    "for stage, value in (('npy', np.ones(1)), ('safetensors', {'a': np.ones(1)})):\n"
+    "    SerializerChain.from_config({'value.serializer': stage})(value)",
     "compression": stages("zstd", "lz4", "gzip", "snappy", "zlib"),
     "encryption": stages("encrypt", **{"encryption.keys": {"k": bytes(32)}}),
     "arrow": "from serde_chain import DeserializerChain\n"

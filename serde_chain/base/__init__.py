@@ -8,6 +8,7 @@ file each. Chains and clients look for nothing else.
 ``stage.py``       the contract of every stage
 ``plain.py``       works without a record context
 ``streams.py``     accepts files as values
+``parts.py``       returns several buffers, uploaded without a copy
 ``arrow_type.py``  knows the Arrow type of its results; whole columns: ``serde_chain.arrow``
 ``transfers.py``   needs I/O for some records: an upload, a download, a question
 ``offload.py``     moves payloads to a store and leaves placeholders
@@ -31,6 +32,7 @@ from serde_chain.base.foreign import (
 )
 from serde_chain.base.headers import DeclaresHeaders, RemovedHeaders, removed_headers_of
 from serde_chain.base.offload import RecordLimits, SupportsOffload, SupportsUploads
+from serde_chain.base.parts import STREAMED_BYTES, BufferReader, PartsSerializer
 from serde_chain.base.plain import (
     PlainDeserializer,
     PlainSerializer,
@@ -47,13 +49,16 @@ from serde_chain.base.transfers import SupportsTransfers
 __all__ = [
     "ANYTHING",
     "NO_FIELDS",
+    "STREAMED_BYTES",
     "Buffer",
+    "BufferReader",
     "Data",
     "DeclaresHeaders",
     "DescribesFields",
     "Deserializer",
     "FieldType",
     "MovesFields",
+    "PartsSerializer",
     "PlainDeserializer",
     "PlainSerializer",
     "RecordLimits",

@@ -13,6 +13,7 @@ from datetime import date, datetime, time
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from serde_chain.cli.arrays import summary
 from serde_chain.cli.fits import is_gzipped_fits, picture
 from serde_chain.cli.output import printable
 from serde_chain.handles import PayloadHandle
@@ -131,6 +132,8 @@ def _scalar(value: Any) -> Any:
         return value
     if isinstance(value, (datetime, date, time)):
         return value.isoformat()
+    if (found := summary(value)) is not None:
+        return found
     try:
         from google.protobuf.json_format import MessageToDict
         from google.protobuf.message import Message

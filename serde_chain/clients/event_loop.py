@@ -15,13 +15,13 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.daemon_threads import run_in_daemon_thread
 from serde_chain.base import is_stream
 from serde_chain.transfer import Transfer, finish
 
-__all__ = ["Call", "Calls", "Pace", "Turns", "in_daemon_thread", "on_loop", "size_of", "tell"]
+__all__ = ["Call", "Calls", "Pace", "SupportsByteCount", "Turns", "in_daemon_thread", "on_loop", "size_of", "tell"]
 
 T = TypeVar("T")
 
@@ -264,6 +264,13 @@ class Pace:
         self._since = None
 
 
+@runtime_checkable
+class SupportsByteCount(Protocol):
+    """A view, an array or a table: it knows the bytes of its values."""
+
+    nbytes: int
+
+
 def size_of(value: Any) -> int:
     """The size of a value's bytes and text on all levels, as far as it is visible.
 
@@ -279,13 +286,13 @@ def size_of(value: Any) -> int:
         each = stack.pop()
         if isinstance(each, (bytes, bytearray, str)):
             size += len(each)
-        elif isinstance(each, memoryview):
-            size += each.nbytes
         elif type(each) not in _SCALARS and isinstance(each, (list, tuple, Mapping)):
             members += len(each)
             if members > _MEMBERS:
                 return _LARGE_BYTES + 1
             stack += each.values() if isinstance(each, Mapping) else each
+        elif type(each) not in _SCALARS and isinstance(each, SupportsByteCount):
+            size += each.nbytes
         elif each is value and is_stream(each):
             return _LARGE_BYTES + 1
     return size + members * _MEMBER_BYTES

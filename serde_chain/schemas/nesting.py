@@ -1,11 +1,11 @@
-"""Limits of nesting: native writers and readers crash when their stack overflows."""
+"""Nested values: limits, since native writers and readers crash when their stack overflows; and order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["MAX_DEPTH", "check_depth"]
+__all__ = ["MAX_DEPTH", "check_depth", "in_order"]
 
 MAX_DEPTH: Final = 200
 
@@ -32,3 +32,17 @@ def _parts(whole: Any) -> Iterable[Any]:
     if isinstance(whole, Mapping):
         return whole.values()
     return whole if isinstance(whole, (list, tuple)) else ()
+
+
+def in_order(data: Any) -> Any:
+    """A record key with sorted members on all levels, so that equal keys are equal bytes.
+
+    Example:
+        >>> in_order({"b": [{"d": 1, "c": 2}], "a": 1})
+        {'a': 1, 'b': [{'c': 2, 'd': 1}]}
+    """
+    if isinstance(data, Mapping):
+        return {name: in_order(data[name]) for name in sorted(data)}
+    if isinstance(data, (list, tuple)):
+        return (list if isinstance(data, list) else tuple)(map(in_order, data))
+    return data

@@ -11,7 +11,7 @@ from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer
 from serde_chain.errors import DecodeError, EncodeError
-from serde_chain.schemas.nesting import MAX_DEPTH, check_depth
+from serde_chain.schemas.nesting import MAX_DEPTH, check_depth, in_order
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget
 
 __all__ = ["BsonDeserializer", "BsonSerializer"]
@@ -60,7 +60,7 @@ class BsonSerializer(PlainSerializer[Any]):
                 raise EncodeError(f"a BSON document is a mapping, not {type(data).__name__}")
             try:
                 check_depth(data)
-                encoded: bytes = encode(_in_order(data) if is_key else data, codec_options=options)
+                encoded: bytes = encode(in_order(data) if is_key else data, codec_options=options)
             except Exception as error:
                 message = str(error)
                 drop_data(error)
@@ -135,10 +135,3 @@ def _names(data: bytes) -> Iterator[int]:
             at += size + _SIZED[kind]
         else:
             raise ValueError(f"a value of the type {kind} has no size")
-
-
-def _in_order(data: Any) -> Any:
-    """A key with sorted members, so that equal keys give equal bytes."""
-    if isinstance(data, Mapping):
-        return {name: _in_order(data[name]) for name in sorted(data)}
-    return list(map(_in_order, data)) if isinstance(data, (list, tuple)) else data

@@ -7,6 +7,8 @@ from collections import UserDict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from serde_chain.clients.event_loop import Pace, Turns, size_of
@@ -32,6 +34,8 @@ def test_small_values_are_small(value: object) -> None:
         [*range(200), "x" * LARGE],
         [1.5] * 100_000,
         [[1.5] * 10 for _ in range(10_000)],
+        {"tensor": np.zeros(LARGE + 1, "u1")},
+        pa.table({"a": np.zeros(LARGE)}),
         Path("file"),
         io.BytesIO(),
     ],

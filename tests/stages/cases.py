@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
+
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 from tests.stages.protobuf.protobuf_messages import ALERT
 
@@ -63,6 +66,16 @@ _ROWS = {
     "json": StageCase("stages.test_conformance:TestJson", ({"id": 1}, {"id": 2, "text": "x" * 5000})),
     "bson": StageCase(
         "stages.test_conformance:TestBson", ({"id": 1}, {"id": 2, "blob": bytes(range(256)) * 20, "tags": ["a"]})
+    ),
+    "msgpack": StageCase("stages.test_values:TestMsgpack", ({"id": 1}, {"id": 2, "blob": bytes(range(256)) * 20})),
+    # Of one item, so that == has one result.
+    "npy": StageCase("stages.test_values:TestNpy", (np.array([1.5]), np.array([b"x" * 5000]))),
+    "safetensors": StageCase(
+        "stages.test_values:TestSafetensors",
+        ({"bias": np.ones(1)}, {f"layer {number}": np.array([number]) for number in range(100)}),
+    ),
+    "arrow": StageCase(
+        "stages.test_values:TestArrow", (pa.table({"id": [1]}), pa.table({"id": range(1000), "band": ["g"] * 1000}))
     ),
     "string": StageCase("stages.test_conformance:TestString", ("small", "large " * 2000)),
     "bytes": StageCase("stages.test_conformance:TestBytes", _BYTES),

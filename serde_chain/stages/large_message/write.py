@@ -22,7 +22,7 @@ from payload_stores.base import (
 )
 from payload_stores.errors import PayloadStoreError
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
-from serde_chain.base import Buffer, Data, RecordLimits, Serializer, ShortBytes, is_stream
+from serde_chain.base import Buffer, BufferReader, Data, RecordLimits, Serializer, ShortBytes, is_stream
 from serde_chain.errors import ConfigError, EncodeError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, key_of, require_headers, topic_of
 from serde_chain.stages.large_message import offload_codecs
@@ -236,6 +236,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         is_source = not isinstance(data, (bytes, bytearray, memoryview)) and is_stream(data)
         if self._is_routed and (stage := self._for(ctx)) is not self:
             return stage.begin(data, ctx)
+        if isinstance(data, BufferReader) and self._cannot_stream() is not None:
+            data, is_source = data.join(), False
         limits = self._limits
         if limits is not None and (question := limits.ask(ctx)) is not None:
             question.size = HELD_BYTES if is_source else len(data)  # held until the answer arrives
