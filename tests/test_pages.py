@@ -448,6 +448,8 @@ EXTRAS = {
         },
     ),
     "s3": opening("s3", **{"s3.bucket": "bucket"}),
+    "glue": "from serde_chain.schemas.schema_registry import open_registry\n"
+    "open_registry({'schema.registry.type': 'glue', 'glue.region': 'eu-west-1'}, is_key=False).close()",
     "objects": opening("objects", **{"objects.url": "s3://bucket/"}),
     "hop": opening("hop", **{"hop.offload.url": "http://127.0.0.1:1", "hop.username": "u", "hop.password": "p"}),
     "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"
