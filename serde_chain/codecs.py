@@ -32,12 +32,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, ClassVar, Final
 
+from payload_stores.options import Option, integer
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.wire import varint
 
-__all__ = ["CODECS", "Codec", "codec_of"]
+__all__ = ["CODECS", "MAX_OUTPUT", "Codec", "codec_of"]
+
+MAX_OUTPUT: Final = Option(
+    "compression.max.output.bytes", integer(1), 256 << 20, doc="maximum size of a decompressed payload"
+)
 
 _CHUNK: Final = 1 << 20
 # Bytes of compressed data: zlib copies its unread input at each call.

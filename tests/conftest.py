@@ -13,6 +13,7 @@ from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests import botocore_models, scheduling, shared_servers
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
 from tests.hypothesis_profiles import load_profile
+from tests.java_serdes import JavaSerde
 from tests.spark.sessions import session_of_tests
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _cost(item: pytest.Item) -> int:
     if scheduling.unit(item) == scheduling.HOP:
         return 4
     fixtures = getattr(item, "fixturenames", ())
-    costs = {"s3_server": 1, "broker": 2, "registry": 3}
+    costs = {"s3_server": 1, "broker": 2, "registry": 3, "java_serde_of_glue": 3, "java_serde_of_apicurio": 3}
     return max((cost for name, cost in costs.items() if name in fixtures), default=0)
 
 
@@ -123,6 +124,18 @@ def s3_server(pytestconfig: pytest.Config) -> S3Server:
     botocore_models.keep()
     running: S3Server = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "s3_server")
     return running
+
+
+@pytest.fixture(scope="session")
+def java_serde_of_glue(pytestconfig: pytest.Config) -> JavaSerde:
+    serde: JavaSerde = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "java_serde_of_glue")
+    return serde
+
+
+@pytest.fixture(scope="session")
+def java_serde_of_apicurio(pytestconfig: pytest.Config) -> JavaSerde:
+    serde: JavaSerde = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "java_serde_of_apicurio")
+    return serde
 
 
 @pytest.fixture(scope="session")

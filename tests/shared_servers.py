@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
+from tests.java_serdes import JavaSerde
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -145,6 +146,9 @@ SHARED: dict[str, tuple[Callable[[Board], Any], type[Any]]] = {
     "registry": (lambda _board: SchemaRegistry(), _SharedRegistry),
     "s3_server": (lambda _board: S3Server(), _SharedS3),
     "offload_server_of_hop": (_offload_server_of_hop, _SharedOffloadServer),
+    # No servers, but they take as long to be there.
+    "java_serde_of_glue": (lambda _board: JavaSerde("glue", "Glue's Java serde (39 MB)"), JavaSerde),
+    "java_serde_of_apicurio": (lambda _board: JavaSerde("apicurio", "Apicurio's Java serde (32 MB)"), JavaSerde),
 }
 """How the servers are started, and the classes of the objects that tests get, by the names of their fixtures."""
 BOARD = pytest.StashKey[Board]()

@@ -96,6 +96,8 @@ def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> Non
 def test_models(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     code = substituted("\n".join(python_blocks(PAGES["models.md"])), broker, tmp_path).replace('"alerts"', f'"{topic}"')
     assert installed(install_line(PAGES["models.md"])).run(code, tmp_path) == "7 Band.RED ['new']\n"
+
+
 def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     client, batch = python_blocks(PAGES["values.md"])
     environment = installed(install_line(PAGES["values.md"]))
@@ -473,6 +475,8 @@ EXTRAS = {
         },
     ),
     "s3": opening("s3", **{"s3.bucket": "bucket"}),
+    "glue": "from serde_chain.schemas.schema_registry import open_registry\n"
+    "open_registry({'schema.registry.type': 'glue', 'glue.region': 'eu-west-1'}, is_key=False).close()",
     "objects": opening("objects", **{"objects.url": "s3://bucket/"}),
     "hop": opening("hop", **{"hop.offload.url": "http://127.0.0.1:1", "hop.username": "u", "hop.password": "p"}),
     "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"

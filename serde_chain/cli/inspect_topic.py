@@ -22,7 +22,7 @@ from serde_chain.cli.selection import Selection, selecting, selection
 from serde_chain.cli.values import as_line, field_json, save
 from serde_chain.codecs import codec_of
 from serde_chain.record import KEY, VALUE, RecordContext, get_header
-from serde_chain.schemas.schema_id import split_confluent
+from serde_chain.schemas.schema_id import split_confluent, split_glue
 from serde_chain.self_describing import header_name
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.options import ACCEPT
@@ -334,6 +334,8 @@ def _look(data: bytes) -> str:
         return f"{_INLINE}, encrypted with the key {envelope.key_of(envelope.split(data).head)[0]}"
     with contextlib.suppress(ValueError):
         return f"{_INLINE}, perhaps with schema id {split_confluent(data)[0]}"
+    with contextlib.suppress(ValueError):
+        return f"{_INLINE}, perhaps with Glue's schema version {split_glue(data)}"
     return _INLINE
 
 

@@ -6,37 +6,69 @@ framing                   bytes in front of the payload                         
 Confluent, id             ``00`` and the id as big-endian int32                          Confluent wire format
 Confluent, GUID           ``01`` and the 16 bytes of the schema's GUID                   Confluent wire format
 Confluent, header         none; one of the above as the header ``__value_schema_id``     Confluent wire format
+AWS Glue                  ``03``, ``00`` or ``05`` (zlib), and the schema version's UUID    Glue's Java serde 1.1
+Apicurio                  ``00`` and the contentId (or globalId) as big-endian int32     Apicurio's serde 3.1
+Apicurio, legacy          ``00`` and the same as big-endian int64                        its Legacy8ByteIdHandler
+Apicurio, header          none; int64 in ``apicurio.value.contentId`` or ``.globalId``   its DefaultHeadersHandler
 Avro single object        ``C3 01`` and the CRC-64-AVRO fingerprint, little-endian       Avro specification 1.12
 ========================  =============================================================  =======================
 
-Protobuf appends the index path of the message's type within its file to the id or GUID, in the prefix or header: the
-number of indexes, and the indexes (a message, a message nested in it, …) as zigzag varints; the common ``[0]`` is one
-``00``.
+Protobuf also names the message's type within its file:
+
+- Confluent, after the id or GUID, in the prefix or header: the number of indexes, and the indexes (a message, a message
+  nested in it, …) as zigzag varints; the common ``[0]`` is one ``00``;
+- Glue, before the message: the position of its full name among all of the file's, in order, as an unsigned varint;
+- Apicurio, before the message: the size of a message ``Ref``, and the ``Ref``, whose field 1 is the type's simple name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from uuid import UUID
 
 from serde_chain.base import Buffer
 from serde_chain.wire import varint
 
 __all__ = [
+    "GLUE_BYTES",
     "KEY_HEADER",
     "VALUE_HEADER",
+    "GlobalId",
     "SchemaKey",
+    "encode_apicurio",
+    "encode_glue",
     "encode_guid",
     "encode_id",
     "encode_indexes",
+    "encode_rank",
+    "encode_ref",
     "encode_single_object",
+    "is_compressed",
+    "split_apicurio",
     "split_confluent",
+    "split_glue",
     "split_indexes",
+    "split_rank",
+    "split_ref",
     "split_single_object",
 ]
 
-SchemaKey: TypeAlias = int | UUID
+
+class GlobalId(NamedTuple):
+    """Apicurio's globalId: of a version, where the contentId is of its content; both are numbers.
+
+    Attributes:
+        number: The id.
+    """
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"with the globalId {self.number}"
+
+
+SchemaKey: TypeAlias = int | UUID | GlobalId
 
 VALUE_HEADER: Final = "__value_schema_id"
 KEY_HEADER: Final = "__key_schema_id"
@@ -49,6 +81,18 @@ _MAX_INDEX_BYTES: Final = 5
 _ID: Final = 0
 _GUID: Final = 1
 _SINGLE_OBJECT: Final = b"\xc3\x01"
+
+GLUE_BYTES: Final = 18
+_GLUE: Final = 3
+_UNCOMPRESSED: Final = 0
+_ZLIB: Final = 5
+
+_MAGIC: Final = 0
+_SHORT_ID: Final = 4
+_LONG_ID: Final = 8
+# A message with one field of text, number 1.
+_REF_NAME: Final = 0x0A
+_MAX_NAME: Final = 1000
 
 
 def encode_id(schema_id: int) -> bytes:
@@ -141,3 +185,100 @@ def split_single_object(data: Buffer) -> tuple[bytes, int]:
     if len(data) < 10 or bytes(data[:2]) != _SINGLE_OBJECT:
         raise ValueError(f"the data begins with {bytes(data[:2]).hex() or 'nothing'} instead of c301 and a fingerprint")
     return bytes(data[2:10]), 10
+
+
+def encode_glue(version: UUID, *, compressed: bool = False) -> bytes:
+    """The 18 bytes of a schema version in AWS Glue's framing."""
+    return bytes((_GLUE, _ZLIB if compressed else _UNCOMPRESSED)) + version.bytes
+
+
+def split_glue(data: Buffer) -> UUID:
+    """Read AWS Glue's framing, which has :data:`GLUE_BYTES` bytes.
+
+    Raises:
+        ValueError: The data does not begin with such a framing.
+    """
+    if len(data) < GLUE_BYTES or data[0] != _GLUE:
+        raise ValueError(f"the data begins with {bytes(data[:1]).hex() or 'nothing'} instead of 03 and 17 more bytes")
+    if data[1] not in {_UNCOMPRESSED, _ZLIB}:
+        raise ValueError(f"the compression byte is {data[1]:02x}, expected 00 or 05 (zlib)")
+    return UUID(bytes=bytes(data[2:GLUE_BYTES]))
+
+
+def is_compressed(data: Buffer) -> bool:
+    """Whether AWS Glue's framing says that the rest of the data is compressed by zlib."""
+    return len(data) >= GLUE_BYTES and data[0] == _GLUE and data[1] == _ZLIB
+
+
+def encode_apicurio(number: int, size: int = _SHORT_ID) -> bytes:
+    """The bytes of an Apicurio id.
+
+    Args:
+        number: A contentId or globalId.
+        size: Its bytes: 4, or 8 as in older releases.
+    """
+    return bytes((_MAGIC,)) + number.to_bytes(size, "big")
+
+
+def split_apicurio(data: Buffer) -> tuple[int, int]:
+    """Read Apicurio's framing: ids begin at 1, so four zero bytes are half of a legacy id.
+
+    Returns:
+        The id, and the length of the framing in bytes.
+
+    Raises:
+        ValueError: The data does not begin with such a framing.
+    """
+    if not data or data[0] != _MAGIC:
+        raise ValueError(f"the data begins with {bytes(data[:1]).hex() or 'nothing'} instead of a schema id (00)")
+    size = _LONG_ID if bytes(data[1:5]) == bytes(_SHORT_ID) else _SHORT_ID
+    if len(data) <= size:
+        raise ValueError(f"the schema id is truncated after {len(data)} bytes")
+    return int.from_bytes(data[1 : size + 1], "big"), size + 1
+
+
+def encode_rank(rank: int) -> bytes:
+    """The bytes of a message's position among the names of its file, in AWS Glue's Protobuf."""
+    return varint.encode(rank)
+
+
+def split_rank(data: Buffer, at: int) -> tuple[int, int]:
+    """Read the position of a message's name in AWS Glue's Protobuf.
+
+    Returns:
+        The position, and the start of the message.
+
+    Raises:
+        ValueError: It is truncated, or larger than 32 bits.
+    """
+    try:
+        return varint.read(data, at, _MAX_INDEX_BYTES)
+    except ValueError:
+        raise ValueError("the message index is truncated, or larger than 32 bits") from None
+
+
+def encode_ref(name: str) -> bytes:
+    """The bytes with which Apicurio's Protobuf names a message by its simple name."""
+    encoded = name.encode()
+    ref = bytes((_REF_NAME,)) + varint.encode(len(encoded)) + encoded
+    return varint.encode(len(ref)) + ref
+
+
+def split_ref(data: Buffer, at: int) -> tuple[str, int]:
+    """Read the name of the message in Apicurio's Protobuf.
+
+    Returns:
+        The message's simple name, and the start of the message.
+
+    Raises:
+        ValueError: There is no such name.
+    """
+    try:
+        size, begin = varint.read(data, at, _MAX_INDEX_BYTES)
+        end = begin + size
+        length, start = varint.read(data, begin + 1, _MAX_INDEX_BYTES)
+        if data[begin] != _REF_NAME or start + length != end or end > len(data) or length > _MAX_NAME:
+            raise ValueError
+        return str(bytes(data[start:end]), "utf-8"), end
+    except (ValueError, IndexError):
+        raise ValueError("the data does not name its message as Apicurio does") from None

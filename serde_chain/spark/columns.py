@@ -71,7 +71,7 @@ def deserialize(
     """
     check_packages()
     check_engine(engine)
-    mode, loaded = check_mode(mode), load(config)
+    mode, loaded = check_mode(mode), load(config, () if schema is not None else as_topics(topics))
     field = plan_values(loaded, schema)
     _check_headers(field, given=headers is not None)
     choice = choose(loaded, field, engine=engine, mode=mode, topics=as_topics(topics))

@@ -87,7 +87,7 @@ def decode(
             hint=f'Set mode="{PERMISSIVE}" too',
             key="raw",
         )
-    loaded = load(config)
+    loaded = load(config, as_topics(topics))
     value, by_column = plan_value(loaded, mode, counts=retries)
     key = plan_field(loaded, is_key=True)
     if value is None and key is None:

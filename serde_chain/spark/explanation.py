@@ -59,7 +59,8 @@ def explain(
     Raises:
         ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.
     """
-    loaded, mode, engine, named = load(config), check_mode(mode), check_engine(engine), as_topics(topics)
+    mode, engine, named = check_mode(mode), check_engine(engine), as_topics(topics)
+    loaded = load(config, () if writes is not None else named)
     if writes is not None:
         return _explain_writing(loaded, writes, engine, named)
     value, fetched = plan_value(loaded, mode)

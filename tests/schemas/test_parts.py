@@ -13,8 +13,9 @@ from google.protobuf import descriptor_pb2
 
 from serde_chain import DecodeError, DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
+from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.parts import MAX_PARTS, parts_of_json
-from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry
+from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.stages.avro.container import encode_long
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
@@ -226,10 +227,10 @@ def by_name(levels: int) -> str:
 def test_a_schema_that_cannot_be_read_is_an_error_of_its_row(
     deep: str, worthwhile: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def get(_registry: SchemaRegistry, key: Any, *_args: Any) -> RegisteredSchema:
+    def get(_registry: ConfluentRegistry, key: Any, *_args: Any) -> RegisteredSchema:
         return RegisteredSchema(key, '"int"' if key == 1 else deep)
 
-    monkeypatch.setattr(SchemaRegistry, "get", get)
+    monkeypatch.setattr(ConfluentRegistry, "get", get)
     monkeypatch.setattr("serde_chain.stages.avro.arrow.batch.is_worthwhile", lambda _count, _size: worthwhile)
     read = DeserializerChain.from_config({"value.deserializer": "avro", "schema.registry.url": "mock://parts"})
     good, bad = (b"\0" + key.to_bytes(4) + b"\x0e" for key in (1, 2))

@@ -16,8 +16,8 @@ from serde_chain import (
     SerializerChain,
 )
 from serde_chain.arrow import Batch
-from serde_chain.schemas import schema_registry
-from serde_chain.schemas.schema_registry import RegisteredSchema
+from serde_chain.schemas.confluent import ConfluentRegistry
+from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 from serde_chain.transfer import Transfer, finish
 
@@ -96,13 +96,13 @@ def test_an_unknown_id_is_asked_for_once(
     ctx: RecordContext, registry: SchemaRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    get = schema_registry.SchemaRegistry.get
+    get = ConfluentRegistry.get
 
     def counted(self: Any, key: Any, *arguments: Any) -> RegisteredSchema:
         asked.append(key)
         return get(self, key, *arguments)
 
-    monkeypatch.setattr(schema_registry.SchemaRegistry, "get", counted)
+    monkeypatch.setattr(ConfluentRegistry, "get", counted)
     config = {"value.deserializer": "avro", "schema.registry.url": registry.url}
     with DeserializerChain.from_config(config) as chain:
         for offset in range(3):
@@ -121,13 +121,13 @@ def test_a_batch_asks_for_its_schemas_side_by_side(
         config = {"value.serializer": "avro", "avro.schema": schema, "schema.registry.url": registry.url}
         with SerializerChain.from_config(config) as chain:
             values.append(chain(record, ctx))
-    both, get = threading.Barrier(2), schema_registry.SchemaRegistry.get
+    both, get = threading.Barrier(2), ConfluentRegistry.get
 
     def together(*arguments: Any) -> RegisteredSchema:
         both.wait(20)
         return get(*arguments)
 
-    monkeypatch.setattr(schema_registry.SchemaRegistry, "get", together)
+    monkeypatch.setattr(ConfluentRegistry, "get", together)
     reader = {"value.deserializer": "avro", "schema.registry.url": registry.url}
     with DeserializerChain.from_config(reader) as reading:
         result = reading.read_batch(Batch(values * 2, topic=ctx.topic))

@@ -21,7 +21,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def fetches(monkeypatch: pytest.MonkeyPatch, **contents: bytes) -> None:
     """Let Ivy fetch files of these contents; underscores of their names are dots."""
 
-    def retrieve(_ivy: Path, _module: str, _part: str, folder: Path) -> None:
+    def retrieve(_ivy: Path, _module: str, _part: str, folder: Path, _what: str) -> None:
         for name, content in contents.items():
             (folder / name.replace("_", ".")).write_bytes(content)
 

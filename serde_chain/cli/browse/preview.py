@@ -22,11 +22,11 @@ from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.fits import picture
 from serde_chain.cli.routed import large_fields_config
 from serde_chain.cli.values import as_json, as_size, as_text, images_in
+from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.config import with_settings
 from serde_chain.errors import ConfigError
 from serde_chain.handles import PayloadHandle
 from serde_chain.schemas.parts import MAX_PARTS
-from serde_chain.stages.compression.stage import MAX_OUTPUT
 from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
 from serde_chain.wire.large_fields import Path

@@ -13,7 +13,7 @@ from serde_chain.cli.doctor.base import Check, Level, Look, number
 from serde_chain.cli.doctor.topics import newest_to_read
 from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.errors import SchemaRegistryError, SerializationError
-from serde_chain.schemas.schema_registry import OPTIONS, URL, SchemaRegistry
+from serde_chain.schemas.schema_registry import OPTIONS, is_configured, open_registry
 from serde_chain.stages.avro import native
 from serde_chain.stages.avro.reader import CONTAINER
 from serde_chain.stages.avro.stage import FRAMING
@@ -39,7 +39,7 @@ def registry(look: Look) -> Iterator[Check]:
     for is_key in (False, True):
         settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
         registries = {key: value for key, value in settings.items() if any(option.matches(key) for option in OPTIONS)}
-        if registries.get(URL.name) and registries not in asked:
+        if is_configured(registries) and registries not in asked:
             asked.append(registries)
             yield from _registry(registries)
 
@@ -57,11 +57,11 @@ def compiled(look: Look) -> Iterator[Check]:
 
 
 def _registry(config: dict[str, object]) -> Iterator[Check]:
-    asked = SchemaRegistry(config, is_key=False)
+    asked = open_registry(config, is_key=False)
     try:
         asked.check()
     except SchemaRegistryError as error:
-        yield Check("registry", Level.ERROR, error.message, error.hint or f"Check {URL.name} and its credentials")
+        yield Check("registry", Level.ERROR, error.message, error.hint or "Check its address and credentials")
         return
     finally:
         asked.close()

@@ -15,6 +15,7 @@ from serde_chain.spark.plan.stages import moves_whole_payloads
 from serde_chain.spark.plan.types import signed
 from serde_chain.stages.avro.schema import READER_SCHEMA
 from serde_chain.stages.avro.stage import AvroDeserializer
+from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["plan_field", "plan_first_stages", "plan_references"]
 
@@ -94,12 +95,14 @@ def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
         return signed(kind)
     if isinstance(last, Stage) and last.gives is Data.BYTES:
         return arrow.binary()
-    needs_schema = isinstance(last, AvroDeserializer)
+    needs_schema, needs_topics = isinstance(last, AvroDeserializer), isinstance(last, ProtobufDeserializer)
     raise ConfigError(
         f"the type of the {'keys' if is_key else 'values'} is unknown before they are read: {chain.labels[-1]} does "
         "not declare its type",
         hint=f"Set {READER_SCHEMA.name} to the schema for reading all of them"
         if needs_schema
+        else "Pass topics=, whose schemas in the registry describe them"
+        if needs_topics
         else "Pass schema= to deserialize(), with the Spark type of the column",
         key=READER_SCHEMA.name if needs_schema else f"{'key' if is_key else 'value'}.deserializers",
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +11,29 @@ from serde_chain import config as configuration
 from serde_chain.catalogue import bare_key
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
+from serde_chain.spark.plan.registered import with_registered
 from serde_chain.stages.large_fields.options import FETCH
 
 __all__ = ["load"]
 
 
-def load(source: Config | str | Path) -> dict[str, object]:
-    """Load a configuration, with the content of files instead of their paths.
+def load(source: Config | str | Path, topics: Sequence[str] = ()) -> dict[str, object]:
+    """Load a configuration, with the content of files instead of their paths, and with registered messages.
 
     Options of the used stages and stores declare which keys name files
     (:attr:`payload_stores.options.Option.file`). ``large.fields.fetch`` is left out: columns hold no handles.
 
+    Args:
+        source: The configuration.
+        topics: The topics that are read, if known; see :mod:`.registered`.
+
     Raises:
         ConfigError: The configuration, or a file that it names, is unreadable.
+        SchemaRegistryError: The registry is down, or does not know the topics' schemas.
     """
     resolved = configuration.resolve(source)
-    return _with_contents(resolved.settings, [option for option in resolved.options if option.file])
+    settings = _with_contents(resolved.settings, [option for option in resolved.options if option.file])
+    return with_registered(resolved, settings, topics)
 
 
 def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> dict[str, object]:

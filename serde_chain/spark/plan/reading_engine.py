@@ -16,9 +16,10 @@ from pyspark.sql import SparkSession, functions
 
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, SchemaRegistryError
-from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.schemas import schema_id
+from serde_chain.schemas.framing import Framing
 from serde_chain.schemas.parts import MAX_PARTS
-from serde_chain.schemas.schema_registry import RegisteredSchema, SchemaRegistry
+from serde_chain.schemas.schema_registry import HEADER, RegisteredSchema, named_framing, open_registry
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.frame import is_refusal
@@ -26,7 +27,7 @@ from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.spark_avro import names_not_told_apart, required_field, type_of_from_avro
 from serde_chain.spark.plan.stages import moves_fields
 from serde_chain.spark.plan.types import as_nullable, spark_of
-from serde_chain.stages.avro.reader import CONFLUENT, CONTAINER, NONE, RECORD_KEY, SINGLE_OBJECT
+from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT
 from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schema
 from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
@@ -172,30 +173,32 @@ def _branches(
     config: Mapping[str, object], *, is_key: bool, topics: Sequence[str]
 ) -> tuple[tuple[Branch, ...], AvroSchema, bool]:
     """The writers' schemas, the schema to read into, and whether other writers' schemas may occur."""
-    framing = FRAMING.read(config) or (CONFLUENT if schema_registry.URL.read(config) is not None else NONE)
+    framing, of_registry = named_framing(FRAMING, config, is_key=is_key)
     own, target = read_schema(config), read_schema(config, READER_SCHEMA)
     reader = target or own
     if reader is None:  # the column's type would be unknown too
         raise _NotNativeError("no schema to read into is configured")
     _check(reader)
-    if framing in {NONE, SINGLE_OBJECT} and own is not None:
-        _check(own)
-        prefix = schema_id.encode_single_object(own.fingerprint) if framing == SINGLE_OBJECT else b""
-        return (Branch(prefix, own.text),), reader, False
     if framing == CONTAINER:
         raise _NotNativeError("each record is a container file with its own schema")
     if framing == RECORD_KEY:
         raise _NotNativeError("the schema is in the record's key")
-    if framing != CONFLUENT:
+    if framing == HEADER:
         raise _NotNativeError("the schema's id is in a header")
-    return _registered(config, reader, is_key=is_key, topics=topics), reader, True
+    if of_registry is not None:
+        return _registered(config, of_registry, reader, is_key=is_key, topics=topics), reader, True
+    if own is None:
+        raise _NotNativeError("the writers' schema is not configured")
+    _check(own)
+    prefix = schema_id.encode_single_object(own.fingerprint) if framing == SINGLE_OBJECT else b""
+    return (Branch(prefix, own.text),), reader, False
 
 
 def _registered(
-    config: Mapping[str, object], reader: AvroSchema, *, is_key: bool, topics: Sequence[str]
+    config: Mapping[str, object], framing: Framing, reader: AvroSchema, *, is_key: bool, topics: Sequence[str]
 ) -> tuple[Branch, ...]:
     """The newest schemas of the topics' subjects in the registry, as far as Spark can read them."""
-    registry = SchemaRegistry(config, is_key=is_key)
+    registry = open_registry(config, is_key=is_key)
     try:
         registered = {}
         for subject in registry.subjects(topics, reader.name):
@@ -206,7 +209,8 @@ def _registered(
         raise _NotNativeError("the topics, and thereby their schemas, are unknown: pass topics=")
     branches: list[Branch] = []
     reason = _NotNativeError()
-    for number, item in sorted(((int(str(key)), item) for key, item in registered.items()), reverse=True):
+    for item in sorted(registered.values(), key=lambda item: item.order or 0, reverse=True):
+        prefix = framing.prefix_of(item.key)
         if len(branches) == _MOST_BRANCHES:
             break
         try:
@@ -214,7 +218,8 @@ def _registered(
         except _NotNativeError as refused:
             reason = refused
         else:
-            branches.append(Branch(schema_id.encode_id(number), item.text))
+            if prefix is not None:
+                branches.append(Branch(prefix, item.text))
     if not branches:
         raise reason
     return tuple(branches)

@@ -13,7 +13,7 @@ from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
-from serde_chain.schemas import schema_registry
+from serde_chain.schemas.framing import NONE, Framing
 from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.models import AvroModel
@@ -22,9 +22,7 @@ from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.transfer import Transfer
 
 __all__ = [
-    "CONFLUENT",
     "CONTAINER",
-    "HEADER",
     "NONE",
     "RECORD_KEY",
     "SINGLE_OBJECT",
@@ -33,12 +31,9 @@ __all__ = [
     "unreadable",
 ]
 
-CONFLUENT: Final = schema_registry.CONFLUENT
-HEADER: Final = schema_registry.HEADER
 SINGLE_OBJECT: Final = "single-object"
 CONTAINER: Final = "container"
 RECORD_KEY: Final = "record-key"
-NONE: Final = schema_registry.NONE
 _TOLD: Final = 3  # reported problems of two schemas
 
 
@@ -50,7 +45,7 @@ class AvroReader:
         source: The schema of the records.
         writer: The same in the form with which fastavro reads.
         target: The schema to read into; None if it is the same.
-        registered: The schema's id in the registry, if it has one.
+        registered: A number that grows with the registry's schemas, such as the id; None if there is none.
         problems: Reasons why the schemas do not resolve, or not for all records.
         budget: Maximum number of parts of a record.
         native: The compiled part, if it is used.
@@ -163,8 +158,6 @@ class AvroReader:
 class FindsReaders(Protocol):
     """A deserializer, as its batch form uses it: it finds the reader of each record."""
 
-    header_name: str
-
     @property
     def schema(self) -> AvroSchema | None:
         """The schema that all records are read into; None if each is read with its own."""
@@ -172,6 +165,13 @@ class FindsReaders(Protocol):
     @property
     def framing(self) -> str:
         """The framing in effect: how records name their schema."""
+
+    @property
+    def registry_framing(self) -> Framing | None:
+        """The framing of a registry; None for others."""
+
+    def unpacked(self, data: Buffer) -> Buffer:
+        """Undo compression that belongs to the framing."""
 
     def locate(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """Find the reader of a record, and the start of its body."""

@@ -1,10 +1,10 @@
 """Avro, on fastavro: with or without a schema registry.
 
-``avro.framing`` says how a record names its schema: ``confluent`` (the registry's id in front; the default where a
-registry is set), ``header`` (the same in a record header), ``single-object`` (Avro's own fingerprint), ``none`` (the
-default otherwise), ``container`` (an object container file per record, with the schema in it, as hop's ``avro``
-messages are), or ``record-key`` (the record's key is the schema as JSON text, as in Fink's topics). See
-:mod:`serde_chain.schemas.schema_id` for the bytes of the first three.
+``avro.framing`` says how a record names its schema: ``confluent``, ``glue`` or ``apicurio`` (the registry's id in
+front; the default where a registry of the type is set), ``header`` (the same in a record header), ``single-object``
+(Avro's own fingerprint), ``none`` (the default otherwise), ``container`` (an object container file per record, with the
+schema in it, as hop's ``avro`` messages are), or ``record-key`` (the record's key is the schema as JSON text, as in
+Fink's topics). See :mod:`serde_chain.schemas.schema_id` for the bytes of the first five.
 """
 
 from __future__ import annotations
@@ -18,20 +18,22 @@ from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
+from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
 from serde_chain.models import check_neighbours, read_model
-from serde_chain.record import KEY, VALUE, Context, get_header, key_of, set_header
+from serde_chain.record import KEY, VALUE, Context, key_of
 from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.schemas.framing import Framing, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, Budget
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
+    FRAMINGS,
     PerTopic,
     RegisteredSchema,
     SchemaRegistry,
     UsesRegistry,
-    frame_of,
     framing_of,
 )
 from serde_chain.signals import let_through
@@ -41,9 +43,7 @@ from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.models import TYPE, AvroModel
 from serde_chain.stages.avro.native import NATIVE, native
 from serde_chain.stages.avro.reader import (
-    CONFLUENT,
     CONTAINER,
-    HEADER,
     NONE,
     RECORD_KEY,
     SINGLE_OBJECT,
@@ -62,10 +62,10 @@ __all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
 
 FRAMING: Final = Option(
     "avro.framing",
-    choice(CONFLUENT, HEADER, SINGLE_OBJECT, CONTAINER, RECORD_KEY, NONE),
+    choice(*FRAMINGS, SINGLE_OBJECT, CONTAINER, RECORD_KEY, NONE),
     None,
-    doc="how a record names its schema: confluent (default with a registry), header, single-object, container, "
-    "record-key, none",
+    doc="how a record names its schema: confluent, glue, apicurio (default with such a registry), header, "
+    "single-object, container, record-key, none",
 )
 
 # fastavro writes some values that do not match the schema: 1.5 as the int 1, an int beyond 32 bits. Checking every
@@ -99,16 +99,19 @@ class _Writer(NamedTuple):
     """The way to write records of one topic.
 
     Attributes:
-        encode: Writes a record, including its prefix.
-        header: Header that names the schema, if the prefix does not.
+        encode: Writes a record, including its prefix if that is the whole frame.
         schema: The schema.
-        prefix: The bytes in front of a record.
+        frame: The bytes and headers that name the schema.
     """
 
     encode: Callable[[Any], bytes]
-    header: tuple[str, bytes] | None
     schema: AvroSchema
-    prefix: bytes
+    frame: SchemaFrame
+
+    @property
+    def way(self) -> AvroWay | None:
+        """The way for others; None if a record is more than a prefix and Avro's binary encoding."""
+        return AvroWay(self.schema, self.frame.prefix) if self.frame.is_prefix else None
 
 
 class AvroWay(NamedTuple):
@@ -140,7 +143,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         self._native = native(config)
         self._model = _model(config, SCHEMA, SCHEMA_FILE)
         self._schema = read_schema(config) if self._model is None else _schema_of(self._model)
-        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
+        self._framing, self._frames, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._is_key = is_key
         _refuse_keys(self._framing, is_key=is_key)
         # A record independent of the topic needs no context.
@@ -175,8 +178,6 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         writer = self._known.get(None if ctx is None else ctx.topic)
         if writer is None:
             return self._writers.transfer(ctx, lambda writer: self._write_by(writer, data, ctx))
-        if writer.header is None:
-            return writer.encode(data)
         return self._write_by(writer, data, ctx)
 
     def _write_keyed(self, data: Any, ctx: Context | None) -> bytes:
@@ -202,9 +203,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     def _write_by(self, writer: _Writer, data: Any, ctx: Context | None) -> bytes:
         encoded = writer.encode(data)
-        if writer.header is not None:
-            set_header(ctx, *writer.header)
-        return encoded
+        return encoded if writer.frame.is_prefix else writer.frame.put(encoded, ctx)
 
     def _encoder_without_registry(self, schema: AvroSchema) -> Callable[[Any], bytes]:
         if self._framing == CONTAINER:
@@ -257,8 +256,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         registered = registry.schema_for(subject, self._schema.text if self._schema else None, _TYPE)
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(registered)
-        prefix, header = frame_of(registered, self._framing, is_key=self._is_key)
-        return _Writer(self._encoder(schema, prefix, self._write), header, schema, prefix)
+        frame = cast(Framing, self._frames).frame(registered)
+        return _Writer(self._encoder(schema, frame.prefix if frame.is_prefix else b"", self._write), schema, frame)
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Refuse a neighbour that moves fields, with ``avro.type``."""
@@ -337,8 +336,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
             single = self._framing == SINGLE_OBJECT
             prefix = schema_id.encode_single_object(self._schema.fingerprint) if single else b""
             return AvroWay(self._schema, prefix)
-        writer = self._writers.of(ctx)
-        return AvroWay(writer.schema, writer.prefix) if writer.header is None else None
+        return self._writers.of(ctx).way
 
 
 class AvroDeserializer(UsesRegistry, Deserializer[Any]):
@@ -351,7 +349,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     """
 
     options = (
-        *(SCHEMA, SCHEMA_FILE, TYPE, READER_SCHEMA, FRAMING, NATIVE, ARROW_READER, MAX_PARTS),
+        *(SCHEMA, SCHEMA_FILE, TYPE, READER_SCHEMA, FRAMING, NATIVE, ARROW_READER, MAX_PARTS, MAX_OUTPUT),
         *schema_registry.OPTIONS,
     )
     removed_headers = ()
@@ -365,8 +363,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
         else:
             schema = target = _schema_of(self._model)
-        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
-        self.header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
+        self._framing, self._frames, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._readers: dict[object, AvroReader] = {}
         self._registered: Lookups[SchemaKey, AvroReader] = Lookups()
         self._arrow_reader = ARROW_READER.read(config)
@@ -390,9 +387,9 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         if self._registry is not None:
             self._target = target or schema
             self._locate = self._locate_registered
-            decoders = self._decoders
+            decoders, size = self._decoders, cast(Framing, self._frames).first_bytes
             # Raises KeyError for unseen ids; views and arrays, which are not hashable, take the slower path too.
-            self.plain = lambda data: decoders[data[:5]](data, 5)
+            self.plain = lambda data: decoders[data[:size]](data, size)
             return
         if schema is None:
             raise ConfigError(
@@ -438,6 +435,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             return keyed.decode(data, start)
         if self._registry is None:
             return self.plain(data)
+        data = self.unpacked(data)
         key, start = self._named(data, ctx)
         reader = self._registered.known.get(key)
         if reader is None:
@@ -475,6 +473,19 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def framing(self) -> str:
         """The effective framing: how records name their schema."""
         return self._framing
+
+    @property
+    def registry_framing(self) -> Framing | None:
+        """The registry's framing; None for others."""
+        return self._frames
+
+    def unpacked(self, data: Buffer) -> Buffer:
+        """The record without compression that belongs to its framing.
+
+        Raises:
+            DecodeError: The compressed data is corrupt, or too large.
+        """
+        return data if self._frames is None else self._frames.unpacked(data)
 
     @property
     def is_compiled(self) -> bool:
@@ -549,21 +560,20 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, int]:
         """The schema in the header or prefix, and the start of the record."""
-        in_header = get_header(ctx, self.header_name)
         try:
-            key, size = schema_id.split_confluent(data if in_header is None else in_header)
+            return cast(Framing, self._frames).split(data, ctx)
         except ValueError as error:
             raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
-        return key, 0 if in_header is not None else size
 
     def _ask_for_reader(self, key: SchemaKey) -> AvroReader:
         registered = cast(SchemaRegistry, self._registry).get(key, _TYPE)
         schema = _parse_registered(registered, named_by_record=True)
-        reader = self._reader(schema, registered=key if isinstance(key, int) else None)
-        if isinstance(key, int):
+        reader = self._reader(schema, registered=registered.order)
+        prefix = cast(Framing, self._frames).prefix_of(key)
+        if prefix is not None:
             if len(self._decoders) >= _MAX_DECODERS:
                 self._decoders.clear()  # readers recreate them
-            self._decoders[schema_id.encode_id(key)] = reader.decode
+            self._decoders[prefix] = reader.decode
         return reader
 
     def _read_single_object(self, data: Buffer) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from payload_stores.options import Option, choice, integer
 from serde_chain.base import Buffer, Data, Deserializer, PlainSerializer
-from serde_chain.codecs import CODECS, Codec, codec_of
+from serde_chain.codecs import CODECS, MAX_OUTPUT, Codec, codec_of
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 
@@ -35,9 +35,6 @@ __all__ = [
 TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zstd, lz4, gzip, snappy or zlib")
 LEVEL: Final = Option("compression.level", integer(), None, doc="compression level, in the codec's own range")
 MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
-MAX_OUTPUT: Final = Option(
-    "compression.max.output.bytes", integer(1), 256 << 20, doc="maximum size of a decompressed payload"
-)
 
 
 class CompressionSerializer(PlainSerializer[Buffer]):

@@ -1,7 +1,8 @@
 """JSON, on orjson, with exact numbers (:mod:`.numbers`) and optional validation against a JSON Schema.
 
-``json.framing`` = ``confluent`` or ``header`` registers the schema and names it in each record, like Confluent's JSON
-Schema serializers. By default, JSON does not use a registry configured for other stages.
+``json.framing`` = ``confluent``, ``glue``, ``apicurio`` or ``header`` registers the schema and names it in each record,
+like the JSON Schema serializers of these registries. By default, JSON does not use a registry of the type ``confluent``
+that is configured for other stages.
 """
 
 from __future__ import annotations
@@ -15,21 +16,22 @@ from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
+from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import check_neighbours, read_model
-from serde_chain.record import Context, get_header
-from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.record import Context
+from serde_chain.schemas import schema_registry
+from serde_chain.schemas.framing import Framing, SchemaFrame
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, parts_of_json
 from serde_chain.schemas.schema_registry import (
-    CONFLUENT,
+    FRAMINGS,
     HEADER,
     NONE,
     PerTopic,
-    SchemaFrame,
     SchemaRegistry,
     UsesRegistry,
-    frame_of,
     framing_of,
+    named_framing,
 )
 from serde_chain.stages.json import numbers as json_numbers
 from serde_chain.stages.json.fields import field_type
@@ -48,9 +50,9 @@ VALIDATE: Final = Option("json.validate", boolean, None, doc="check every value 
 
 FRAMING: Final = Option(
     "json.framing",
-    choice(CONFLUENT, HEADER, NONE),
-    NONE,
-    doc="how a record names its schema: confluent or header, with a registry; none",
+    choice(*FRAMINGS, NONE),
+    None,
+    doc="how a record names its schema: glue, apicurio (default with such a registry), confluent, header, none",
 )
 
 Problem = Callable[[Any], str | None]
@@ -70,15 +72,14 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         """Read the schema and its settings; the first record of a topic queries the registry."""
         super().configure(config, is_key)
         orjson: Any = require("orjson", "json")
-        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
-        self._is_key = is_key
+        name, self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key, confluent_by_default=False)
         self._model = _model(config)
         self._schema = _schema(config)
         self._frames = PerTopic(self._ask_for_frame)
         self._known = self._frames.known
         if self._registry is not None:
             self._text = _schema_text(config) if self._model is None else standard_json.dumps(self._model.schema)
-            if self._framing == CONFLUENT:
+            if name != HEADER:
                 self.message_format = None
         self._encode = _encoder(orjson, _validator(config), is_key=is_key)
         if self._model is not None:
@@ -116,7 +117,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry = cast(SchemaRegistry, self._registry)
         subject = registry.subject(ctx, str(standard_json.loads(self._text).get("title", "")))
-        return frame_of(registry.schema_for(subject, self._text, "JSON"), self._framing, is_key=self._is_key)
+        return cast(Framing, self._framing).frame(registry.schema_for(subject, self._text, "JSON"))
 
 
 class JsonDeserializer(Deserializer[Any]):
@@ -126,7 +127,7 @@ class JsonDeserializer(Deserializer[Any]):
     """
 
     message_format: str | None = "json"
-    options = (SCHEMA, TYPE, VALIDATE, FRAMING, MAX_PARTS)
+    options = (SCHEMA, TYPE, VALIDATE, FRAMING, MAX_PARTS, MAX_OUTPUT, *schema_registry.OPTIONS)
     removed_headers = ()
     plain: Callable[[Any], Any]
 
@@ -136,10 +137,9 @@ class JsonDeserializer(Deserializer[Any]):
         self._model = _model(config)
         read = None if self._model is None else self._model.read
         self._decode = _decoder(require("orjson", "json"), _validator(config), MAX_PARTS.read(config), read)
-        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
-        self._framed = FRAMING.read(config) != NONE
+        _, self._framing = named_framing(FRAMING, config, is_key=is_key, confluent_by_default=False)
         self.plain = self._decode
-        if self._framed:
+        if self._framing is not None:
             self.message_format = None
             self.plain = self._read_framed
 
@@ -165,16 +165,21 @@ class JsonDeserializer(Deserializer[Any]):
         """Read one object."""
         if data is None:
             return None
-        if self._framed and get_header(ctx, self._header_name) is not None:
-            return self._decode(data)
-        return self.plain(data)
+        return self.plain(data) if self._framing is None else self._decode(self._document(data, ctx))
 
     def _read_framed(self, data: Buffer) -> Any:
-        return self._decode(_behind_frame(data))
+        return self._decode(self._document(data, None))
 
-    def _document(self, data: Buffer, ctx: Context) -> Buffer:
-        """The document in a valid record."""
-        return _behind_frame(data) if self._framed and get_header(ctx, self._header_name) is None else data
+    def _document(self, data: Buffer, ctx: Context | None) -> Buffer:
+        """The document in a record."""
+        if self._framing is None:
+            return data
+        data = self._framing.unpacked(data)
+        try:
+            _, start = self._framing.split(data, ctx)
+        except ValueError as error:
+            raise DecodeError(str(error), hint="Was it written without a schema registry? See json.framing") from error
+        return memoryview(data)[start:] if start else data
 
 
 def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[[Any], bytes]:
@@ -220,14 +225,6 @@ def _decoder(
     return decode
 
 
-def _behind_frame(data: Buffer) -> memoryview:
-    try:
-        _, start = schema_id.split_confluent(data)
-    except ValueError as error:
-        raise DecodeError(str(error), hint="Was it written without a schema registry? See json.framing") from error
-    return memoryview(data)[start:]
-
-
 def _model(config: Mapping[str, object]) -> JsonModel | None:
     cls = read_model(config, TYPE, SCHEMA)
     return None if cls is None else json_model(cls)
@@ -236,7 +233,11 @@ def _model(config: Mapping[str, object]) -> JsonModel | None:
 def _schema_text(config: Mapping[str, object]) -> str:
     source = SCHEMA.read(config)
     if source is None:
-        raise ConfigError("json has no schema to register", hint=f"Set {SCHEMA.name} or {TYPE.name}", key=SCHEMA.name)
+        raise ConfigError(
+            "json has no schema to register",
+            hint=f"Set {SCHEMA.name} or {TYPE.name}; or {FRAMING.name} = {NONE}",
+            key=SCHEMA.name,
+        )
     return source if isinstance(source, str) else standard_json.dumps(source)
 
 

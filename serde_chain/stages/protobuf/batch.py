@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import count
+from operator import itemgetter
 from typing import Any, Final
 
 from payload_stores.plugins import require
@@ -74,15 +76,26 @@ def _one(arrow: Any, field: Any, around: tuple[str, ...], fields: Iterator[int])
 class ProtobufBatch(BatchForm):
     """Reads a batch; without a configured message, all records must contain the same message.
 
+    If the records name several schemas of that message, all are read with the one that was registered last, whose
+    fields determine the column.
+
     Args:
         descriptor: The configured message's descriptor; None if each record names its own.
-        read: Reads a record's bytes into a message.
+        locate: Finds how to read a record, as :meth:`.stage.ProtobufDeserializer.located`.
+        parse: Reads a message of a class.
         to_dict: Converts a message of a number of bytes; ``nameless`` as for :func:`.schema.to_dict`.
     """
 
-    def __init__(self, descriptor: Any, read: Callable[..., Any], to_dict: Callable[..., dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        descriptor: Any,
+        locate: Callable[..., tuple[int, Any, Any, int]],
+        parse: Callable[[Any, Any, int], Any],
+        to_dict: Callable[..., dict[str, Any]],
+    ) -> None:
         self._descriptor = descriptor
-        self._read = read
+        self._locate = locate
+        self._parse = parse
         self._to_dict = to_dict
 
     @property
@@ -92,24 +105,36 @@ class ProtobufBatch(BatchForm):
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
-        descriptor: Any = self._descriptor
-        kind: Any = None
-        values: list[Any] = []
-        for row, data in enumerate(batch.objects):
+        places = self._located(batch)
+        found = [place for place in places if place is not None]
+        if not found:
+            return batch.arrow.nulls(len(places), self.arrow_type)
+        name = Counter(kind.DESCRIPTOR.full_name for _, kind, _, _ in found).most_common(1)[0][0]
+        written = max((place[:2] for place in found if place[1].DESCRIPTOR.full_name == name), key=itemgetter(0))[1]
+        kind, values = None, []
+        for row, place in enumerate(places):
             value = None
-            if data is not None:
+            if place is not None:
+                _, own, data, start = place
                 try:
-                    message = self._read(data, batch.context(row))
-                    if kind is None:
-                        kind = self._type_of(descriptor or message.DESCRIPTOR)
-                        descriptor = descriptor or message.DESCRIPTOR
-                    value = self._checked(message, len(data), descriptor.full_name)
+                    kind = kind or self._type_of(self._descriptor or written.DESCRIPTOR)
+                    value = self._value(own, written, data, start)
                 except SerializationError as error:
                     batch.fail(row, error)
             values.append(value)
         if kind is None:
             return batch.arrow.nulls(len(values), self.arrow_type)
         return batch.collect(values, lambda messages: batch.arrow.array(messages, kind))
+
+    def _located(self, batch: Batch) -> list[tuple[int, Any, Any, int] | None]:
+        places: list[tuple[int, Any, Any, int] | None] = [None] * len(batch)
+        for row, data in enumerate(batch.objects):
+            if data is not None:
+                try:
+                    places[row] = self._locate(data, batch.context(row))
+                except SerializationError as error:
+                    batch.fail(row, error)
+        return places
 
     def _type_of(self, descriptor: Any) -> Any:
         """The type of the column; a missing type is the fault of a record that names its own message."""
@@ -120,11 +145,13 @@ class ProtobufBatch(BatchForm):
                 raise
             raise DecodeError(error.message, hint=error.hint) from error
 
-    def _checked(self, message: Any, size: int, expected: str) -> dict[str, Any]:
-        if message.DESCRIPTOR.full_name != expected:
+    def _value(self, own: Any, written: Any, data: Any, start: int) -> dict[str, Any]:
+        """A record of its own class, as the column's."""
+        name, expected = own.DESCRIPTOR.full_name, written.DESCRIPTOR.full_name
+        if name != expected:
             raise DecodeError(
-                f"the record is a {message.DESCRIPTOR.full_name}, other records of the batch are a {expected}",
+                f"the record is a {name}, other records of the batch are a {expected}",
                 hint="A column has one type: set protobuf.message.class",
             )
         # A text column also has room for numbers: a writer with a newer schema costs no record.
-        return self._to_dict(message, size, nameless=str)
+        return self._to_dict(self._parse(written, data, start), len(data), nameless=str)

@@ -6,15 +6,18 @@ import base64
 import binascii
 import importlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
 from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import import_object, require
-from serde_chain.errors import ConfigError
+from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.schemas.framing import MessageName, MessageType
 from serde_chain.schemas.parts import Budget
+from serde_chain.schemas.schema_registry import RegisteredSchema, is_configured
+from serde_chain.stages.protobuf import proto_text
 from serde_chain.wire import varint
 
 __all__ = [
@@ -26,8 +29,8 @@ __all__ = [
     "check_parts",
     "class_at",
     "descriptor_text",
+    "files_of",
     "has_maps",
-    "indexes_of",
     "is_known",
     "is_map",
     "is_recursive",
@@ -35,6 +38,8 @@ __all__ = [
     "message_class",
     "parse_file",
     "to_dict",
+    "top_level_names",
+    "type_of",
 ]
 
 MESSAGE_CLASS: Final[Option[Any]] = Option(
@@ -53,7 +58,10 @@ DESCRIPTOR_SET: Final[Option[Any]] = Option(
     doc="file written by protoc --descriptor_set_out --include_imports",
 )
 MESSAGE_NAME: Final = Option(
-    "protobuf.message.name", text, None, doc="full name of the message in protobuf.descriptor.set.file"
+    "protobuf.message.name",
+    text,
+    None,
+    doc="full name of the message, in protobuf.descriptor.set.file or the registered file",
 )
 
 # Files bundled with every program, by their packages: registries do not need them.
@@ -78,7 +86,7 @@ _FAILURES: Final = (TypeError, ValueError, KeyError)
 
 
 def message_class(config: Mapping[str, object]) -> Any | None:
-    """The configured message class; None if there is none.
+    """The configured message class; None if there is none, or if only its name is known and the registry has the rest.
 
     Raises:
         ConfigError: The class does not exist, or is not a message class.
@@ -90,10 +98,13 @@ def message_class(config: Mapping[str, object]) -> Any | None:
         names = " and ".join(option.name for option in given)
         raise ConfigError(f"{names} exclude each other", hint="Set one of them", key=given[0].name)
     spec = None if not given or path is not None else given[0].read(config)
-    if (path is None) != (name is None):
+    if path is not None and name is None:
+        raise ConfigError(f"{DESCRIPTOR_SET.name} requires {MESSAGE_NAME.name}", key=MESSAGE_NAME.name)
+    if spec is not None and name is not None:
+        raise ConfigError(f"{given[0].name} and {MESSAGE_NAME.name} exclude each other", key=MESSAGE_NAME.name)
+    if name is not None and path is None and not is_configured(config):
         raise ConfigError(
-            f"{DESCRIPTOR_SET.name} and {MESSAGE_NAME.name} require each other",
-            key=(MESSAGE_NAME if name is None else DESCRIPTOR_SET).name,
+            f"{MESSAGE_NAME.name} requires {DESCRIPTOR_SET.name} or a schema registry", key=DESCRIPTOR_SET.name
         )
     if path is not None and name is not None:
         return _from_descriptor_set(path, name)
@@ -123,29 +134,75 @@ def _from_descriptor_set(source: bytes | str, name: str) -> Any:
         ) from error
 
 
-def parse_file(name: str, encoded: str) -> Any:
-    """A ``FileDescriptorProto`` from a registry's base64 text.
+def parse_file(name: str, registered: str) -> Any:
+    """A ``FileDescriptorProto`` from a registry: the text of a ``.proto`` file, or a descriptor in base64.
 
     Args:
         name: Its name in imports.
-        encoded: The base64 text.
+        registered: The registry's text.
 
     Raises:
-        ValueError: It is not base64 of a descriptor.
+        ValueError: It is neither.
     """
     descriptors: Any = require("google.protobuf.descriptor_pb2", "protobuf")
     message: Any = require("google.protobuf.message", "protobuf")
     try:
-        file = descriptors.FileDescriptorProto.FromString(base64.b64decode(encoded, validate=True))
-    except (binascii.Error, message.DecodeError) as error:
+        file = descriptors.FileDescriptorProto.FromString(base64.b64decode(registered, validate=True))
+    except (binascii.Error, ValueError):  # no base64: a file has at least a semicolon or a brace
+        return proto_text.parse(name, registered)
+    except message.DecodeError as error:
         raise ValueError(f"it is not a serialized descriptor: {error}") from error
     file.name = name
     return file
 
 
-def descriptor_text(file: Any) -> str:
-    """A file's descriptor as expected by registries: base64, as sent by Confluent's serializers."""
-    return base64.b64encode(file.serialized_pb).decode()
+def files_of(registered: RegisteredSchema) -> list[Any]:
+    """The files of a registered schema, as ``FileDescriptorProto`` objects: its imports, and last its own.
+
+    Raises:
+        SchemaRegistryError: It is not a Protobuf file.
+    """
+    try:
+        return [
+            parse_file(file, text)
+            for file, text in (*zip(registered.names, registered.references, strict=True), ("record", registered.text))
+        ]
+    except ValueError as error:
+        raise SchemaRegistryError(
+            f"schema {registered.key} of the registry is not a Protobuf file: {error}",
+            hint=f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}: then it is not needed",
+        ) from error
+
+
+def top_level_names(files: Sequence[Any]) -> list[str]:
+    """The full names of the messages of the last file, without those nested in others."""
+    package = f"{files[-1].package}." if files[-1].package else ""
+    return [f"{package}{message.name}" for message in files[-1].message_type]
+
+
+def descriptor_text(file: Any, *, as_proto: bool = False) -> str:
+    """A file's descriptor as expected by registries.
+
+    Args:
+        file: The file's descriptor.
+        as_proto: Whether the text of a ``.proto`` file is expected, as by Glue and Apicurio; otherwise base64, as sent
+            by Confluent's serializers.
+
+    Raises:
+        ConfigError: The file cannot be written as text.
+    """
+    if not as_proto:
+        return base64.b64encode(file.serialized_pb).decode()
+    described = require("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorProto()
+    file.CopyToProto(described)
+    try:
+        return proto_text.write(described)
+    except ValueError as error:
+        raise ConfigError(
+            f"{file.name} cannot be registered: {error}",
+            hint="Register it by hand, and set use.latest.version",
+            key=MESSAGE_CLASS.name,
+        ) from error
 
 
 def is_known(name: str) -> bool:
@@ -153,40 +210,65 @@ def is_known(name: str) -> bool:
     return name.startswith(tuple(_KNOWN))
 
 
-def class_at(files: Iterable[Any], indexes: Iterable[int]) -> Any:
-    """The class of the message at an index path.
+def class_at(files: Iterable[Any], name: MessageName) -> Any:
+    """The class of the message that a record names.
 
     Args:
         files: ``FileDescriptorProto`` objects: the message's imports, and last its own file.
-        indexes: Index of the message in its file, of the message nested in that, and so on.
+        name: The message's name in its file, in the form of the record's framing.
 
     Raises:
         ValueError: The files are inconsistent, or do not contain the message.
     """
     files = list(files)
     try:
-        file = _pool(files).FindFileByName(files[-1].name)
-        messages = list(file.message_types_by_name.values())
-        message: Any = None
-        for index in indexes:
-            if index >= len(messages):
-                raise ValueError(f"there is no message {index} among {len(messages)}")
-            message = messages[index]
-            messages = list(message.nested_types)
-        return _class_of(message)
+        return _class_of(_find(_pool(files).FindFileByName(files[-1].name), name))
     except _FAILURES as error:
         raise ValueError(_said(error)) from error
 
 
-def indexes_of(descriptor: Any) -> tuple[int, ...]:
-    """The index path of a message's type within its file."""
-    indexes = []
-    while descriptor.containing_type is not None:
-        outer = descriptor.containing_type
-        indexes.append([nested.name for nested in outer.nested_types].index(descriptor.name))
-        descriptor = outer
-    indexes.append(list(descriptor.file.message_types_by_name).index(descriptor.name))
-    return tuple(reversed(indexes))
+def _find(file: Any, name: MessageName) -> Any:
+    if isinstance(name, tuple):
+        messages = list(file.message_types_by_name.values())
+        message: Any = None
+        for index in name:
+            if index >= len(messages):
+                raise ValueError(f"there is no message {index} among {len(messages)}")
+            message = messages[index]
+            messages = list(message.nested_types)
+        return message
+    if isinstance(name, int):
+        by_rank = _by_full_name(file)
+        if name >= len(by_rank):
+            raise ValueError(f"there is no message {name} among {len(by_rank)}")
+        return by_rank[name]
+    found = [message for message in _all_messages(file) if message.name == name]
+    if not found:
+        raise ValueError(f"there is no message {name[:100]!r}")
+    return found[0]  # those of the file precede those within others
+
+
+def _all_messages(file: Any) -> list[Any]:
+    """The messages of a file and those within them, level by level."""
+    messages = list(file.message_types_by_name.values())
+    for message in messages:
+        messages += message.nested_types
+    return messages
+
+
+def _by_full_name(file: Any) -> list[Any]:
+    return sorted(_all_messages(file), key=lambda message: str(message.full_name))
+
+
+def type_of(descriptor: Any) -> MessageType:
+    """How framings name a message within its file."""
+    indexes, outer = [], descriptor
+    while outer.containing_type is not None:
+        indexes.append([nested.name for nested in outer.containing_type.nested_types].index(outer.name))
+        outer = outer.containing_type
+    indexes.append(list(outer.file.message_types_by_name).index(outer.name))
+    names = [message.full_name for message in _by_full_name(descriptor.file)]
+    return MessageType(tuple(reversed(indexes)), names.index(descriptor.full_name), descriptor.name)
 
 
 def has_maps(descriptor: Any) -> bool:

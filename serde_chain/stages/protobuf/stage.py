@@ -1,36 +1,34 @@
 """Protobuf, on Google's library: with or without a schema registry.
 
-``protobuf.framing`` says how a record names its schema: ``confluent`` (the registry's id and the message's indexes in
-front; the default where a registry is set), ``header`` (the same in a record header), or ``none``. See
-:mod:`serde_chain.schemas.schema_id` for the bytes.
+``protobuf.framing`` says how a record names its schema: ``confluent``, ``glue`` or ``apicurio`` (the registry's id and
+the message's name in front; the default where a registry of the type is set), ``header`` (the id in a record header),
+or ``none``. See :mod:`serde_chain.schemas.schema_id` for the bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
+from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
-from serde_chain.record import Context, get_header
-from serde_chain.schemas import schema_id, schema_registry
+from serde_chain.record import Context
+from serde_chain.schemas import schema_registry
+from serde_chain.schemas.framing import CONFLUENT, Framing, MessageName, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
-    CONFLUENT,
-    HEADER,
+    FRAMINGS,
     NONE,
     PerTopic,
-    RegisteredSchema,
-    SchemaFrame,
     SchemaRegistry,
     UsesRegistry,
-    frame_of,
     framing_of,
 )
 from serde_chain.stages.protobuf import schema as protobuf_schema
@@ -46,9 +44,9 @@ __all__ = ["ProtobufDeserializer", "ProtobufSerializer"]
 
 FRAMING: Final = Option(
     "protobuf.framing",
-    choice(CONFLUENT, HEADER, NONE),
+    choice(*FRAMINGS, NONE),
     None,
-    doc="how a record names its schema: confluent (default with a registry), header, none",
+    doc="how a record names its schema: confluent, glue, apicurio (default with such a registry), header, none",
 )
 VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", doc="what readers get: message or dict")
 
@@ -76,10 +74,9 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         self._class: Any = protobuf_schema.message_class(config)
         if self._class is None:
             raise ConfigError("protobuf has no message to write", hint=_NO_CLASS, key=MESSAGE_CLASS.name)
-        descriptor = self._class.DESCRIPTOR
-        self._indexes = schema_id.encode_indexes(protobuf_schema.indexes_of(descriptor))
-        self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
-        self._is_key = is_key
+        self._type = protobuf_schema.type_of(self._class.DESCRIPTOR)
+        _, self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
+        self._as_proto = schema_registry.TYPE.read(config) != CONFLUENT
         self._frames = PerTopic(self._ask_for_frame)
         self._known = self._frames.known
         self._encode = _encoder(self._class)
@@ -112,9 +109,12 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         return frame.put(encoded, ctx)
 
     def column_writer(self, ctx: Context | None) -> ProtobufWriter | None:
-        """Writes columns; None if a header names the schema. See :class:`serde_chain.arrow.SupportsColumns`."""
-        frame = SchemaFrame(b"", None) if self._registry is None else self._frames.of(ctx)
-        if frame.header is not None:
+        """Writes columns; None if a record is more than a prefix and the message.
+
+        See :class:`serde_chain.arrow.SupportsColumns`.
+        """
+        frame = SchemaFrame(b"") if self._registry is None else self._frames.of(ctx)
+        if not frame.is_prefix:
             return None
         from serde_chain.stages.protobuf.columns import ProtobufWriter
 
@@ -129,9 +129,13 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
         subject = registry.subject(ctx, descriptor.full_name)
-        references = [] if registry.use_latest else _references(registry, descriptor.file)
-        registered = registry.schema_for(subject, protobuf_schema.descriptor_text(descriptor.file), _TYPE, references)
-        return frame_of(registered, self._framing, is_key=self._is_key, indexes=self._indexes)
+        if registry.use_latest:
+            registered = registry.schema_for(subject, None, _TYPE)
+        else:
+            references = _references(registry, descriptor.file, as_proto=self._as_proto)
+            text = protobuf_schema.descriptor_text(descriptor.file, as_proto=self._as_proto)
+            registered = registry.schema_for(subject, text, _TYPE, references)
+        return cast(Framing, self._framing).named_frame(registered, self._type)
 
 
 def _encoder(message_class: Any) -> Callable[[Any], bytes]:
@@ -163,14 +167,29 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
     return encode
 
 
+class _Known(NamedTuple):
+    """The class of the messages of a schema.
+
+    Attributes:
+        message_class: The class.
+        order: A number that grows with the registry's schemas; 0 if unknown.
+    """
+
+    message_class: Any
+    order: int
+
+
 class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads messages of the configured class; without one, of the class described by the registry.
 
-    Reading requires only protobuf's field numbers, so a record's schema is looked up only if its message indexes differ
-    from those of the configured class: it may then be another message.
+    Reading requires only protobuf's field numbers, so a record's schema is looked up only if it names its message in
+    another way than the configured class is named: it may then be another message.
     """
 
-    options = (MESSAGE_CLASS, TYPE, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, *schema_registry.OPTIONS)
+    options = (
+        *(MESSAGE_CLASS, TYPE, DESCRIPTOR_SET, MESSAGE_NAME, FRAMING, VALUES, MAX_PARTS, MAX_OUTPUT),
+        *schema_registry.OPTIONS,
+    )
     removed_headers = ()
     plain: Callable[[Any], Any]
 
@@ -181,23 +200,28 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         self._class: Any = protobuf_schema.message_class(config)
         self._budget = Budget.read(config)
         self._as_dict = VALUES.read(config) == "dict"
-        framing, self._registry = framing_of(FRAMING, config, is_key=is_key, needs_registry=self._class is None)
+        _, self._framing, self._registry = framing_of(
+            FRAMING, config, is_key=is_key, needs_registry=self._class is None
+        )
         if self._class is None and self._registry is None:
             raise ConfigError(
                 "protobuf has no message to read", hint=f"{_NO_CLASS}, or schema.registry.url", key=MESSAGE_CLASS.name
             )
-        self._header_name = schema_id.KEY_HEADER if is_key else schema_id.VALUE_HEADER
-        self._framed = framing != NONE
-        self._own_indexes: tuple[int, ...] | None = None
-        if self._class is not None:
-            self._own_indexes = protobuf_schema.indexes_of(self._class.DESCRIPTOR)
-        self._classes: Lookups[tuple[SchemaKey, tuple[int, ...]], Any] = Lookups(most=_MAX_CLASSES)
-        parse, as_dict = self._parse, self.to_dict if self._as_dict else None
-        locate = self._locate_known if self._framed else None
-        message_class = self._class
+        self._own_name: MessageName | None = None
+        if self._class is not None and self._framing is not None:
+            self._own_name = self._framing.name_of(protobuf_schema.type_of(self._class.DESCRIPTOR))
+        self._wanted = MESSAGE_NAME.read(config) if self._class is None else self._class.DESCRIPTOR.full_name
+        self._own_class = _Known(self._class, 0)
+        self._classes: Lookups[tuple[SchemaKey, MessageName], _Known] = Lookups(most=_MAX_CLASSES)
+        parse, as_dict = self.parse, self.to_dict if self._as_dict else None
+        framing, message_class = self._framing, self._class
 
         def read(data: Buffer) -> Any:
-            written, start = (message_class, 0) if locate is None else locate(data)
+            written, start = message_class, 0
+            if framing is not None:
+                data = framing.unpacked(data)
+                key, name, start = self._named(data, None)
+                written = self._known_class(key, name).message_class
             message = parse(written, data, start)
             return message if as_dict is None else as_dict(message, len(data))
 
@@ -219,19 +243,21 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
         """Read one message; a transfer queries the registry for a required schema that is not known yet."""
-        if not self._framed:
+        if self._framing is None:
             return self._value(self._class, data, 0)
-        key, indexes, start = self._named(data, ctx)
+        plain = self._framing.unpacked(data)
+        key, name, start = self._named(plain, ctx)
         try:
-            message_class = self._known_class(key, indexes)
+            known = self._known_class(key, name)
         except KeyError:
+            ask = partial(self._class_for, key, name)
             return self._classes.transfer(
-                (key, indexes), partial(self._class_for, key, indexes), lambda found: self._value(found, data, start)
+                (key, name), ask, lambda found: self._value(found.message_class, plain, start)
             )
-        return self._value(message_class, data, start)
+        return self._value(known.message_class, plain, start)
 
     def _value(self, message_class: Any, data: Buffer, start: int) -> Any:
-        message = self._parse(message_class, data, start)
+        message = self.parse(message_class, data, start)
         return self.to_dict(message, len(data)) if self._as_dict else message
 
     @property
@@ -246,8 +272,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             DecodeError: The bytes are not such a message, or have another framing.
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
-        written, start = self._locate(data, ctx) if self._framed else (self._class, 0)
-        return self._parse(written, data, start)
+        return self.parse(*self.located(data, ctx)[1:])
 
     def read_dict(self, data: Buffer | None, ctx: Context | None) -> dict[str, Any] | None:
         """Read one message as a dictionary, regardless of ``protobuf.values``.
@@ -258,7 +283,17 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         """
         return None if data is None else self.to_dict(self.read(data, ctx), len(data))
 
-    def _parse(self, message_class: Any, data: Buffer, start: int) -> Any:
+    def parse(self, message_class: Any, data: Buffer, start: int) -> Any:
+        """Read a message.
+
+        Args:
+            message_class: Its class.
+            data: The record.
+            start: The start of the message.
+
+        Raises:
+            DecodeError: The bytes are not such a message, or claim too many parts.
+        """
         data = data if type(data) is bytes and not start else bytes(data[start:])
         try:
             if len(data) > _SHORT:
@@ -293,98 +328,79 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         """The form for whole columns."""
         from serde_chain.stages.protobuf.batch import ProtobufBatch
 
-        return ProtobufBatch(self.descriptor, self.read, self.to_dict)
+        return ProtobufBatch(self.descriptor, self.located, self.parse, self.to_dict)
 
-    def _locate(self, data: Buffer, ctx: Context | None) -> tuple[Any, int]:
-        """The class for the schema in the header or prefix, and the start of the message."""
-        key, indexes, start = self._named(data, ctx)
+    def located(self, data: Buffer, ctx: Context | None) -> tuple[int, Any, Buffer, int]:
+        """Find how to read a record.
+
+        Returns:
+            A number that grows with the registry's schemas, the message's class, the record without compression, and
+            the start of the message.
+
+        Raises:
+            DecodeError: The record has another framing, or another message.
+            SchemaRegistryError: The registry is down, or does not know the schema.
+        """
+        if self._framing is None:
+            return 0, self._class, data, 0
+        data = self._framing.unpacked(data)
+        key, name, start = self._named(data, ctx)
         try:
-            message_class = self._known_class(key, indexes)
+            known = self._known_class(key, name)
         except KeyError:
-            message_class = self._classes.get((key, indexes), partial(self._class_for, key, indexes))
-        return message_class, start
+            known = self._classes.get((key, name), partial(self._class_for, key, name))
+        return known.order, known.message_class, data, start
 
-    def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, tuple[int, ...], int]:
-        """The schema and message indexes in the header or prefix, and the start of the message."""
-        in_header = get_header(ctx, self._header_name)
-        key, indexes, end = _split(data if in_header is None else in_header)
-        return key, indexes, end if in_header is None else 0
-
-    def _locate_known(self, data: Buffer) -> tuple[Any, int]:
-        """The same for a record without headers; KeyError if the registry must be queried first."""
-        key, indexes, end = _split(data)
-        return self._known_class(key, indexes), end
-
-    def _known_class(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
-        """The class of a record's message; KeyError if the registry must be queried first."""
-        if indexes == self._own_indexes or self._registry is None:
-            return self._class
-        return self._classes.known[key, indexes]
-
-    def _class_for(self, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
-        """Query the registry, once per schema and message."""
-        written = _registered_class(cast(SchemaRegistry, self._registry), key, indexes)
-        if self._class is None:
-            return written
-        theirs, ours = written.DESCRIPTOR.full_name, self._class.DESCRIPTOR.full_name
-        if theirs != ours:
+    def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, MessageName, int]:
+        """The schema and message name in the header or prefix, and the start of the message."""
+        framing = cast(Framing, self._framing)
+        try:
+            key, end = framing.split(data, ctx)
+            return key, *framing.split_name(data, end, ctx)
+        except ValueError as error:
             raise DecodeError(
-                f"the record is a {theirs}, expected {ours}", hint="Does the topic contain several kinds of messages?"
+                str(error), hint="Was it written without a schema registry? See protobuf.framing"
+            ) from error
+
+    def _known_class(self, key: SchemaKey, name: MessageName) -> _Known:
+        """The class of a record's message; KeyError if the registry must be queried first."""
+        if name == self._own_name or self._registry is None:
+            return self._own_class
+        return self._classes.known[key, name]
+
+    def _class_for(self, key: SchemaKey, name: MessageName) -> _Known:
+        """Query the registry, once per schema and message."""
+        written = _registered_class(cast(SchemaRegistry, self._registry), key, name)
+        found = written.message_class.DESCRIPTOR.full_name
+        if self._wanted is not None and found != self._wanted:
+            raise DecodeError(
+                f"the record is a {found}, expected {self._wanted}",
+                hint="Does the topic contain several kinds of messages?",
             )
-        return self._class
+        return written if self._class is None else self._own_class
 
 
-def _split(source: Buffer) -> tuple[SchemaKey, tuple[int, ...], int]:
-    """The schema and message indexes in a record, and their end."""
-    try:
-        key, end = schema_id.split_confluent(source)
-        return key, *schema_id.split_indexes(source, end)
-    except ValueError as error:
-        raise DecodeError(str(error), hint="Was it written without a schema registry? See protobuf.framing") from error
-
-
-def _references(registry: SchemaRegistry, file: Any) -> list[Any]:
-    """Register a file's imports, recursively; every reader has the known files."""
+def _references(registry: SchemaRegistry, file: Any, *, as_proto: bool) -> list[Any]:
+    """Register a file's imports, recursively."""
     return [
         registry.reference(
-            imported.name, protobuf_schema.descriptor_text(imported), _TYPE, _references(registry, imported)
+            imported.name,
+            protobuf_schema.descriptor_text(imported, as_proto=as_proto),
+            _TYPE,
+            _references(registry, imported, as_proto=as_proto),
         )
         for imported in file.dependencies
-        if not protobuf_schema.is_known(imported.name)
+        if registry.refers_to_known_files or not protobuf_schema.is_known(imported.name)
     ]
 
 
-def _registered_class(registry: SchemaRegistry, key: SchemaKey, indexes: tuple[int, ...]) -> Any:
-    """The class of a registered message; Confluent's registry converts a schema stored as text to a descriptor."""
+def _registered_class(registry: SchemaRegistry, key: SchemaKey, name: MessageName) -> _Known:
+    """The class of a registered message."""
     registered = registry.get(key, _TYPE)
+    files = protobuf_schema.files_of(registered)
     try:
-        return _class_at(registered, indexes)
-    except _NotADescriptor:
-        registered = registry.get(key, _TYPE, "serialized")
-    try:
-        return _class_at(registered, indexes)
-    except _NotADescriptor as error:
-        raise SchemaRegistryError(
-            f"schema {key} of the registry is not a descriptor: {error}",
-            hint=f"{_NO_CLASS}: then the registry's schema is not needed",
-        ) from error
-
-
-class _NotADescriptor(ValueError):  # noqa: N818, never leaves this file
-    """The registry stores the schema as text."""
-
-
-def _class_at(registered: RegisteredSchema, indexes: tuple[int, ...]) -> Any:
-    try:
-        files = [
-            protobuf_schema.parse_file(name, text)
-            for name, text in (*zip(registered.names, registered.references, strict=True), ("record", registered.text))
-        ]
-    except ValueError as error:
-        raise _NotADescriptor(str(error)) from error
-    try:
-        return protobuf_schema.class_at(files, indexes)
+        return _Known(protobuf_schema.class_at(files, name), registered.order or 0)
     except (ValueError, RecursionError) as error:
         failure = SchemaRegistryError(f"schema {registered.key} of the registry does not describe the record: {error}")
-        failure.about_record = True  # the record names the message's index path itself
+        failure.about_record = True  # the record names the message itself
         raise failure from error

@@ -46,19 +46,38 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
         MissingDependencyError: No connector was tested with this version of pyspark.
         ServiceDownloadError: The jars could not be fetched, or differ from the expected ones.
     """
-    spark_version, ivy = _pyspark()
-    module, sums = _module(part, spark_version, broker_version()), _CHECKSUMS.read_text()
+    spark_version, _ = _pyspark()
+    return fetched(
+        part, _module(part, spark_version, broker_version()), _CHECKSUMS.read_text(), what=_WHAT[part], finish=finish
+    )
+
+
+def fetched(part: str, module: str, sums: str, *, what: str, finish: Callable[[Path], None] | None = None) -> Path:
+    """The folder with the jars of one part of any list, fetched on first use.
+
+    Args:
+        part: A configuration of the list.
+        module: The list: instructions for Ivy.
+        sums: Lines of SHA-256 and file name.
+        what: The contents, for messages.
+        finish: Processes the folder, once, after the fetch.
+
+    Raises:
+        ServiceMissingError: pyspark or Java is not installed.
+        ServiceDownloadError: The jars could not be fetched, or differ from the expected ones.
+    """
+    _, ivy = _pyspark()
     # Named after its contents: another version, of this project or of pyspark, gets another folder.
     digest = hashlib.sha256((module + sums).encode()).hexdigest()[:12]
 
     def fill(folder: Path) -> None:
-        _retrieve(ivy, module, part, folder)
+        _retrieve(ivy, module, part, folder, what)
         listed = {name: digest for digest, name in (line.split() for line in sums.splitlines())}
         _check(folder, listed)
         if finish is not None:
             finish(folder)
 
-    return cached(f"jars/{part}-{digest}", fill, what=_WHAT[part])
+    return cached(f"jars/{part}-{digest}", fill, what=what)
 
 
 def broker_version() -> str:
@@ -127,7 +146,7 @@ def _lock() -> None:
     sums: dict[str, str] = {}
     for part, version, broker in wanted:
         with tempfile.TemporaryDirectory(prefix="serde-chain-jars-") as name:
-            _retrieve(ivy, _module(part, version, broker), part, Path(name))
+            _retrieve(ivy, _module(part, version, broker), part, Path(name), _WHAT[part])
             sums |= {path.name: _sha256(path) for path in Path(name).iterdir()}
     Path(str(_CHECKSUMS)).write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
 
@@ -147,17 +166,18 @@ def _pyspark() -> tuple[str, Path]:
     return pyspark.__version__, archives[-1]
 
 
-def _retrieve(ivy: Path, module: str, part: str, folder: Path) -> None:
+def _retrieve(ivy: Path, module: str, part: str, folder: Path, what: str) -> None:
     work = folder / ".ivy"
     work.mkdir()
     (work / "ivy.xml").write_text(module)
     # Ivy's default cache is in the user's home and not safe for several processes, so it gets a new one.
-    command = [system_java(), "-jar", str(ivy), "-ivy", str(work / "ivy.xml"), "-confs", part]
+    # Ivy's own checksums, SHA-1 from the same server, take as many requests as the jars: ours are compared afterwards.
+    command = [system_java(), "-Divy.checksums=", "-jar", str(ivy), "-ivy", str(work / "ivy.xml"), "-confs", part]
     command += ["-cache", str(work / "cache"), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
-    run_tool(command, what=f"fetching {_WHAT[part]}", folder=work, seconds=_DOWNLOAD_SECONDS)
+    run_tool(command, what=f"fetching {what}", folder=work, seconds=_DOWNLOAD_SECONDS)
     shutil.rmtree(work)
     if not any(folder.iterdir()):
-        message = f"fetching {_WHAT[part]} returned no files; check the network and try again"
+        message = f"fetching {what} returned no files; check the network and try again"
         raise ServiceDownloadError(message)
 
 

@@ -23,8 +23,8 @@ from serde_chain import ConfigError, EncodeError
 from serde_chain.clients.aiokafka import Consumer, Producer, RecordDecoder
 from serde_chain.clients.journal import Journal
 from serde_chain.errors import DeadLetterError
-from serde_chain.schemas import schema_registry
-from serde_chain.schemas.schema_registry import RegisteredSchema
+from serde_chain.schemas.confluent import ConfluentRegistry
+from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 
 SECONDS = 30.0
@@ -615,7 +615,7 @@ def test_a_registry_does_not_hold_the_loop(
     fields = [{"name": f"f{at}", "type": "bytes", "default": ""} for at in range(2)]
     schemas = [json.dumps({"type": "record", "name": "R", "fields": fields[: at + 1]}) for at in range(2)]
     settings = {"value.serializer": "avro", "value.deserializer": "avro", "schema.registry.url": registry.url}
-    get, goes_on = schema_registry.SchemaRegistry.get, threading.Event()
+    get, goes_on = ConfluentRegistry.get, threading.Event()
 
     def slow(*arguments: Any) -> RegisteredSchema:
         assert goes_on.wait(20), "the loop stands still"
@@ -631,7 +631,7 @@ def test_a_registry_does_not_hold_the_loop(
                     for _ in range(count):
                         await producer.send_and_wait(topic, {"f0": b"first", "f1": bytes(size)})
                 if schema is schemas[1]:
-                    monkeypatch.setattr(schema_registry.SchemaRegistry, "get", slow)
+                    monkeypatch.setattr(ConfluentRegistry, "get", slow)
                     asyncio.get_running_loop().call_later(0.1, goes_on.set)
                 read += [(await consumer.getone()).value for _ in range(count)]
         assert [list(value or ()) for value in read] == [["f0"]] * 100 + [["f0", "f1"]]

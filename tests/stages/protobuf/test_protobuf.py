@@ -178,8 +178,8 @@ def test_a_frame_is_read_without_a_registry() -> None:
         ({"protobuf.type": int}, "protobuf.type is not a message class"),
         ({"protobuf.message.class": ALERT, "protobuf.type": ALERT}, "message.class and protobuf.type exclude each"),
         ({"protobuf.message.class": ALERT, "protobuf.framing": "single-object"}, "expected one of"),
-        ({"protobuf.message.name": "survey.Alert"}, "require each other"),
-        ({"protobuf.descriptor.set.file": "x"}, "require each other"),
+        ({"protobuf.message.name": "survey.Alert"}, "requires protobuf.descriptor.set.file or a schema registry"),
+        ({"protobuf.descriptor.set.file": "x"}, "requires protobuf.message.name"),
         ({"protobuf.descriptor.set.file": "/no/such", "protobuf.message.name": "A"}, "No such file"),
         ({"protobuf.descriptor.set.file": __file__, "protobuf.message.name": "A"}, "cannot be loaded"),
         (

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache, cached_property, partial
 from itertools import repeat
 from operator import methodcaller
@@ -26,8 +26,10 @@ from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.prefetch import Prefetch
-from serde_chain.record import Context, get_header
+from serde_chain.record import Context
+from serde_chain.schemas.framing import GLUE
 from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS, Budget
+from serde_chain.schemas.schema_id import is_compressed
 from serde_chain.signals import let_through
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
@@ -38,15 +40,7 @@ from serde_chain.stages.avro.arrow.native_reader import NativeReader
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.native import Native
-from serde_chain.stages.avro.reader import (
-    CONFLUENT,
-    CONTAINER,
-    HEADER,
-    RECORD_KEY,
-    SINGLE_OBJECT,
-    AvroReader,
-    FindsReaders,
-)
+from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT, AvroReader, FindsReaders
 from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.transfer import Transfer
@@ -60,10 +54,9 @@ _BLOCK_BYTES: Final = 64 << 20
 _LARGE_RECORD: Final = 2048
 # Parts beyond those paid for by the records' bytes that may be Python objects at once.
 _OBJECTS: Final = 10 * FREE_PARTS
-# Length of a record's prefix that names its schema: an id, which is shorter than a GUID, or a fingerprint.
-_PREFIX_BYTES: Final = {CONFLUENT: 5, HEADER: 5, SINGLE_OBJECT: 10}
-_GUID: Final = b"\1"
-_GUID_BYTES: Final = 17
+# Length of a fingerprint with the bytes before it.
+_SINGLE_OBJECT_BYTES: Final = 10
+_COMPRESSED: Final = b"\x03\x05"
 # Concurrent registry queries.
 _IN_FLIGHT: Final = 8
 
@@ -131,6 +124,11 @@ class AvroBatch(BatchForm):
         self._stage = stage
         self._may_be_fast = may_be_fast
         self._native = native
+        self._frames = stage.registry_framing
+        single = _SINGLE_OBJECT_BYTES if stage.framing == SINGLE_OBJECT else 0
+        # Length of the first bytes by which most records are compared, and the headers that count before them.
+        self._first_bytes = single if self._frames is None else self._frames.first_bytes
+        self._header_names = () if self._frames is None else self._frames.header_names
         # By `id()` of the schemas, which live as long as these entries.
         self._columns: dict[int, ArrowColumn] = {}
         self._decoders: dict[tuple[int, int], _Decoder] = {}
@@ -161,6 +159,8 @@ class AvroBatch(BatchForm):
             self._narrowed.clear()
         if self._stage.framing == RECORD_KEY:
             return self._in_groups(batch)
+        if self._stage.framing == GLUE:
+            self._unpack(batch)
         if self._native is not None:
             alike = self._alike(batch, batch.objects if batch.is_listed else batch.column)
             if alike is not None:
@@ -169,6 +169,37 @@ class AvroBatch(BatchForm):
         if has_fast and is_worthwhile(len(batch), _size(batch.column)):
             return self._in_groups(batch)
         return self._one_by_one(batch)
+
+    def _unpack(self, batch: Batch) -> None:
+        """Undo the compression of Glue's framing, so that all readers see plain records."""
+        if not batch.is_listed and not batch.compute.any(_starts_with(batch, _COMPRESSED)).as_py():
+            return
+        records = list(batch.objects)
+        for row, data in enumerate(records):
+            if data is not None and is_compressed(data):
+                try:
+                    records[row] = self._stage.unpacked(data)
+                except SerializationError as error:
+                    batch.fail(row, error)
+                    records[row] = None
+        batch.take_objects(records)
+
+    def size_of(self, prefix: bytes) -> int:
+        """Length of the prefix that begins with these first bytes; 0 if records have none."""
+        return self._first_bytes if self._frames is None else self._frames.size(prefix)
+
+    @property
+    def first_bytes(self) -> int:
+        """Number of the first bytes by which most records are compared."""
+        return self._first_bytes
+
+    def rows_named_in_headers(self, batch: Batch) -> list[int]:
+        """The rows whose headers name their schemas."""
+        return batch.rows_with_header(self._header_names) if self._header_names else []
+
+    def in_headers(self, ctx: Context) -> Hashable | None:
+        """How a record's headers name its schema, for comparisons."""
+        return None if self._frames is None else self._frames.in_headers(ctx)
 
     def open_file(self, data: bytes) -> tuple[AvroReader, bytes]:
         """The way to read the only record of a container file, and its bytes.
@@ -211,14 +242,14 @@ class AvroBatch(BatchForm):
             batch: The batch.
             values: Its data, as a list or an array.
         """
-        size = _PREFIX_BYTES.get(self._stage.framing, 0)
+        size = self._first_bytes
         first = values[0] if len(values) else None
         if first is not None and not isinstance(values, list):
             first = first.as_py()
         if first is None or self._stage.framing == CONTAINER:
             return None
         prefix = first[:size]
-        if size and (prefix[:1] == _GUID or batch.rows_with_header((self._stage.header_name,))):
+        if self.size_of(prefix) != size or self.rows_named_in_headers(batch):
             return None
         if self._stage.question(first, None) is not None:
             return None
@@ -245,8 +276,7 @@ class AvroBatch(BatchForm):
 
     def _located(self, batch: Batch) -> list[_Place | None]:
         """The place of each record; None for nulls and failed records."""
-        stage, size = self._stage, _PREFIX_BYTES.get(self._stage.framing, 0)
-        named = frozenset(batch.rows_with_header((stage.header_name,)) if size == _PREFIX_BYTES[HEADER] else ())
+        size, named = self._first_bytes, frozenset(self.rows_named_in_headers(batch))
         # Each schema name is looked up once, even if the lookup fails: a registry may be slow to answer.
         known: dict[Any, _Place | SerializationError] = {}
         places: list[_Place | None] = []
@@ -268,7 +298,8 @@ class AvroBatch(BatchForm):
     def _ask_ahead(self, batch: Batch, named: frozenset[int], size: int) -> dict[Any, SerializationError]:
         """Query all unknown schemas concurrently; returns the errors by the queries' keys."""
         objects = batch.objects
-        rows = {data[:size]: row for row, data in enumerate(objects) if data is not None and row not in named}
+        others = ((row, data) for row, data in enumerate(objects) if data is not None and row not in named)
+        rows = {data[: self.size_of(data[:size])]: row for row, data in others}
         questions: dict[Any, Transfer[Any]] = {}
         for row in (*rows.values(), *named):
             data = objects[row]
@@ -293,11 +324,8 @@ class AvroBatch(BatchForm):
         known: dict[Any, _Place | SerializationError],
         refused: Callable[[], dict[Any, SerializationError]],
     ) -> _Place | SerializationError:
-        key: Any = prefix
-        if ctx is not None:
-            key = (get_header(ctx, self._stage.header_name),)
-        elif prefix[:1] == _GUID and len(prefix) == _PREFIX_BYTES[CONFLUENT]:
-            key = data[:_GUID_BYTES]
+        in_headers = None if ctx is None else self.in_headers(ctx)
+        key: Any = data[: self.size_of(prefix)] if in_headers is None else (in_headers,)
         place = known.get(key)
         if place is None:
             question = self._stage.question(data, ctx)
@@ -410,11 +438,9 @@ class _Grouping:
             self._by_file(rows, column)
         elif framing == RECORD_KEY:
             self._by_record_key(rows, column)
-        elif framing in {CONFLUENT, HEADER}:
-            rows, column = self._by_header(rows, column)
-            self._by_prefix(rows, column, _PREFIX_BYTES[framing])
         else:
-            self._by_prefix(rows, column, _PREFIX_BYTES.get(framing, 0))
+            rows, column = self._by_header(rows, column)
+            self._by_prefix(rows, column, self._form.first_bytes)
         return self._groups
 
     def _by_file(self, rows: Any, column: Any) -> None:
@@ -438,20 +464,20 @@ class _Grouping:
 
     def _by_header(self, rows: Any, column: Any) -> tuple[Any, Any]:
         """Group the records that name their schema in a header; return the others."""
-        named = self._batch.rows_with_header((self._stage.header_name,))
+        named = self._form.rows_named_in_headers(self._batch)
         if not named:
             return rows, column
         rows = self._arrow.array(range(len(column)), self._arrow.int64()) if rows is None else rows
         in_header = self._compute.is_in(rows, value_set=self._arrow.array(named, self._arrow.int64()))
-        by_key: dict[bytes, list[int]] = {}
+        by_key: dict[Hashable, list[int]] = {}
         for place in self._where(in_header).to_pylist():
-            headers = self._batch.context(rows[place].as_py()).headers
-            pairs = headers.items() if isinstance(headers, dict) else headers or ()
-            last = [value for name, value in pairs if name == self._stage.header_name][-1]
-            by_key.setdefault(last.encode() if isinstance(last, str) else last or b"", []).append(place)
+            by_key.setdefault(self._form.in_headers(self._batch.context(rows[place].as_py())), []).append(place)
+        without_value = by_key.pop(None, [])
         for places in by_key.values():
             self._group(self._arrow.array(places, self._arrow.int64()), rows, column)
-        others = self._where(self._compute.invert(in_header))
+        others = self._arrow.concat_arrays([
+            self._where(self._compute.invert(in_header)), self._arrow.array(without_value, self._arrow.int64()),
+        ])  # fmt: skip
         return rows.take(others), column.take(others)
 
     def _by_record_key(self, rows: Any, column: Any) -> None:
@@ -485,11 +511,12 @@ class _Grouping:
             return
         encoded = self._compute.binary_slice(column, 0, size).dictionary_encode()
         for prefix, places in self._alike(encoded):
-            if prefix[:1] == _GUID and size == _PREFIX_BYTES[CONFLUENT]:
-                # This is only the start of a GUID.
+            whole = self._form.size_of(prefix) if size == self._form.first_bytes else size
+            if whole > size:
+                # This is only the start of a longer id.
                 inner = column if places is None else column.take(places)
                 within = rows if places is None else places if rows is None else rows.take(places)
-                self._by_prefix(within, inner, _GUID_BYTES)
+                self._by_prefix(within, inner, whole)
             else:
                 self._group(places, rows, column)
 
@@ -676,6 +703,10 @@ class _Decoder:
             some = rows[at : at + self.records_at_once]
             records = group.values.slice(begin + at, len(some)).to_pylist()
             yield _read(batch, self._column, some, records, repeat((self.decode, group.start)))
+
+
+def _starts_with(batch: Batch, prefix: bytes) -> Any:
+    return batch.compute.equal(batch.compute.binary_slice(batch.column, 0, len(prefix)), prefix)
 
 
 def _blocks(values: Any) -> Iterator[tuple[int, int]]:

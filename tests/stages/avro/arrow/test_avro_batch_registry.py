@@ -13,8 +13,8 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow import Batch
-from serde_chain.schemas import schema_registry
-from serde_chain.schemas.schema_registry import RegisteredSchema
+from serde_chain.schemas.confluent import ConfluentRegistry
+from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.testing.services import SchemaRegistry
 
@@ -204,7 +204,7 @@ class Answers:
                 raise SchemaRegistryError("it is down")
             return RegisteredSchema(key, schemas[key])
 
-        monkeypatch.setattr(schema_registry.SchemaRegistry, "get", get)
+        monkeypatch.setattr(ConfluentRegistry, "get", get)
 
 
 def test_guids_that_begin_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,255 @@
+"""Apicurio Registry by its own interface, version 3, as Apicurio's Java serde uses it.
+
+Its other interface, Confluent's (``/apis/ccompat/v7``), needs no file: ``schema.registry.type`` is then ``confluent``.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+from urllib.parse import quote
+
+from payload_stores.options import Option, choice, text, without_login
+from payload_stores.plugins import require
+from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.schemas.registry import (
+    AUTO_REGISTER,
+    TIMEOUT_S,
+    URL,
+    USE_LATEST,
+    USER_INFO,
+    RegisteredSchema,
+    SubjectNames,
+    mistyped,
+)
+from serde_chain.schemas.schema_id import GlobalId, SchemaKey
+
+__all__ = ["GLOBAL_ID", "ID_BYTES", "OPTIONS", "USE_ID", "ApicurioRegistry"]
+
+CONTENT_ID: Final = "contentId"
+GLOBAL_ID: Final = "globalId"
+
+
+def _id_kind(value: object) -> str:
+    for kind in (CONTENT_ID, GLOBAL_ID):
+        if str(value).lower() == kind.lower():
+            return kind
+    raise ValueError(f"expected {CONTENT_ID} or {GLOBAL_ID}")
+
+
+GROUP: Final = Option("apicurio.group.id", text, "default", doc="group of the artifacts")
+USE_ID: Final = Option("apicurio.use.id", _id_kind, CONTENT_ID, doc="the id in records: contentId, globalId")
+ID_BYTES: Final = Option(
+    "apicurio.id.bytes",
+    choice("4", "8"),
+    "4",
+    doc="bytes of the id that is written: 4, 8 (legacy); readers take both",
+)
+CA: Final = Option("schema.registry.ssl.ca.location", text, None, doc="file with the registry's certificate authority")
+
+OPTIONS: Final[tuple[Option[Any], ...]] = (GROUP, USE_ID, ID_BYTES)
+
+_CONTENT_TYPES: Final = {"AVRO": "application/json", "JSON": "application/json", "PROTOBUF": "application/x-protobuf"}
+_UNKNOWN: Final = frozenset({"ContentNotFoundException", "VersionNotFoundException", "ArtifactNotFoundException"})
+_MOST_VERSIONS: Final = 500
+_ENABLED: Final = "ENABLED"
+
+
+class _Reference(NamedTuple):
+    """A reference from one schema to another: the name in its text, and the version of an artifact."""
+
+    name: str
+    group: str
+    artifact: str
+    version: str
+
+
+class ApicurioRegistry(SubjectNames):
+    """Apicurio's registry, by the HTTP client that Confluent's registry client brings along."""
+
+    # Without them, the Java serde does not resolve the others.
+    refers_to_known_files = True
+
+    def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
+        """Create the client; no request is sent before the first record.
+
+        Args:
+            config: Flat configuration with ``schema.registry.url``, which ends in ``/apis/registry/v3``.
+            is_key: Whether subjects are for keys.
+
+        Raises:
+            ConfigError: The client refuses its settings.
+            MissingDependencyError: The extra ``registry`` is not installed.
+        """
+        super().__init__(config, is_key=is_key)
+        self._library: Any = require("httpx2", "registry")
+        self._auto_register = AUTO_REGISTER.read(config)
+        self.use_latest = USE_LATEST.read(config)
+        self._group = GROUP.read(config)
+        self._by_global_id = USE_ID.read(config) == GLOBAL_ID
+        user, _, password = (USER_INFO.read(config) or "").partition(":")
+        address, authorities = without_login(URL.read(config) or "", URL.name), CA.read(config)
+        try:
+            self._client = self._library.Client(
+                base_url=address.rstrip("/"),
+                timeout=TIMEOUT_S,
+                auth=(user, password) if user else None,
+                verify=ssl.create_default_context(cafile=authorities) if authorities else True,
+            )
+        except (self._library.InvalidURL, OSError, ValueError) as error:
+            raise ConfigError(f"the schema registry's client refuses its settings: {error}", key=URL.name) from error
+
+    def schema_for(
+        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
+    ) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        if schema is None or self.use_latest:
+            latest = self._json(f"the latest schema of {subject}", "GET", f"{self._artifact(subject)}/branch=latest")
+            return self._of_version(latest)
+        version = self._version(subject, schema, schema_type, references)
+        return RegisteredSchema(self._key(version), schema, order=version["globalId"])
+
+    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        found = self._version(name, schema, schema_type, references)
+        return _Reference(name, self._group, name, found["version"])
+
+    def get(self, key: SchemaKey, schema_type: str) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        path = f"ids/globalIds/{key.number}" if isinstance(key, GlobalId) else f"ids/contentIds/{key}"
+        return self._with_references(key, f"schema {key}", path, path, schema_type)
+
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        page = {"limit": _MOST_VERSIONS, "order": "desc", "orderby": "globalId"}
+        listed = self._json(f"the versions of {subject}", "GET", self._artifact(subject), params=page)
+        return [self._of_version(version) for version in listed["versions"] if version.get("state") == _ENABLED]
+
+    def check(self) -> None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        self._json("to answer", "GET", "system/info")
+
+    def close(self) -> None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        self._client.close()
+
+    def _artifact(self, subject: str, group: str | None = None) -> str:
+        return f"groups/{quote(group or self._group, safe='')}/artifacts/{quote(subject, safe='')}/versions"
+
+    def _key(self, version: Mapping[str, Any]) -> SchemaKey:
+        return GlobalId(version["globalId"]) if self._by_global_id else int(version["contentId"])
+
+    def _version(
+        self, subject: str, schema: str, schema_type: str, references: Sequence[_Reference]
+    ) -> Mapping[str, Any]:
+        """The version of a subject with a definition, registered if there is none and that is not switched off."""
+        content_type = _CONTENT_TYPES[schema_type]
+        if not self._auto_register:
+            return self._search(subject, schema, schema_type)
+        referred = [
+            {"name": item.name, "groupId": item.group, "artifactId": item.artifact, "version": item.version}
+            for item in references
+        ]
+        answer: Mapping[str, Any] = self._json(
+            f"registering the schema of {subject}",
+            "POST",
+            f"groups/{quote(self._group, safe='')}/artifacts",
+            params={"ifExists": "FIND_OR_CREATE_VERSION"},
+            json={
+                "artifactId": subject,
+                "artifactType": schema_type,
+                "firstVersion": {"content": {"content": schema, "contentType": content_type, "references": referred}},
+            },
+        )["version"]
+        return answer
+
+    def _search(self, subject: str, schema: str, schema_type: str) -> Mapping[str, Any]:
+        found = self._json(
+            f"the schema of {subject}",
+            "POST",
+            "search/versions",
+            params={"groupId": self._group, "artifactId": subject, "orderby": "globalId", "order": "desc"},
+            content=schema,
+            headers={"content-type": _CONTENT_TYPES[schema_type]},
+        )["versions"]
+        enabled = [version for version in found if version.get("state") == _ENABLED]
+        if not enabled:
+            raise SchemaRegistryError(
+                f"the schema of {subject} is not registered in the group {self._group}",
+                hint=f"Register it, or set {AUTO_REGISTER.name}",
+            )
+        newest: Mapping[str, Any] = enabled[0]
+        return newest
+
+    def _of_version(self, version: Mapping[str, Any]) -> RegisteredSchema:
+        path = f"ids/globalIds/{version['globalId']}"
+        found = self._with_references(self._key(version), f"schema {version['globalId']}", path, path, None)
+        return found._replace(order=version["globalId"])
+
+    def _with_references(
+        self, key: SchemaKey, what: str, content: str, parent: str, schema_type: str | None
+    ) -> RegisteredSchema:
+        answer = self._ask(what, "GET", content)
+        is_protobuf = "protobuf" in answer.headers.get("content-type", "")
+        if schema_type is not None and is_protobuf != (schema_type == "PROTOBUF"):
+            raise mistyped(key, "PROTOBUF" if is_protobuf else "AVRO or JSON", schema_type)
+        collected: dict[_Reference, str] = {}
+        self._collect(what, parent, collected)
+        names, texts = tuple(item.name for item in collected), tuple(collected.values())
+        order = key.number if isinstance(key, GlobalId) else key if isinstance(key, int) else None
+        return RegisteredSchema(key, answer.text, texts, None, names, order)
+
+    def _collect(self, what: str, parent: str, collected: dict[_Reference, str]) -> None:
+        """Depth first, so that referenced schemas precede the schema; a reference already collected is not followed."""
+        for item in self._json(what, "GET", f"{parent}/references"):
+            reference = _Reference(item["name"], item.get("groupId") or "default", item["artifactId"], item["version"])
+            if reference not in collected:
+                path = f"{self._artifact(reference.artifact, reference.group)}/{quote(reference.version, safe='')}"
+                collected[reference] = ""
+                self._collect(what, path, collected)
+                collected.pop(reference)
+                collected[reference] = self._ask(f"schema {reference.artifact}", "GET", f"{path}/content").text
+
+    def _json(self, what: str, method: str, path: str, **options: object) -> Any:
+        answer = self._ask(what, method, path, **options)
+        try:
+            return answer.json()
+        except ValueError as error:
+            raise SchemaRegistryError(
+                f"{URL.name} has no Apicurio registry at its path: its answer on {what} is not JSON", hint=_HINT
+            ) from error
+
+    def _ask(self, what: str, method: str, path: str, **options: object) -> Any:
+        try:
+            answer = self._client.request(method, path, **options)
+        except Exception as error:  # the client does not wrap errors of TLS and of addresses
+            failure = SchemaRegistryError(
+                f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
+                hint=f"Check {URL.name} and that the registry runs",
+            )
+            failure.transient = True
+            raise failure from error
+        if answer.is_success:
+            return answer
+        name, told = _told(answer)
+        failure = SchemaRegistryError(
+            f"the schema registry refused {what}: {told} (HTTP {answer.status_code})",
+            hint="Was it written with another registry? " + _HINT if answer.status_code == 404 else None,
+        )
+        failure.transient = answer.status_code >= 500 or answer.status_code == 429
+        # The registry itself reports an unknown id; other 404s come from another server.
+        failure.about_record = name in _UNKNOWN
+        raise failure
+
+
+_HINT: Final = f"Check the path in {URL.name}: Apicurio's is /apis/registry/v3"
+
+
+def _told(answer: Any) -> tuple[str, str]:
+    """The name and the text of a refusal."""
+    try:
+        told = answer.json()
+        return str(told.get("name", "")), str(told.get("title") or told.get("detail") or "")[:300]
+    except (ValueError, AttributeError):
+        return "", answer.text[:100]

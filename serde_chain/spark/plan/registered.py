@@ -1,0 +1,75 @@
+"""Protobuf without a message class: the driver takes the message from the topics' newest schema in the registry.
+
+Workers then get its descriptor as ``protobuf.descriptor.set.file``, so the column's type is known before the first
+record, and all records are read into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from payload_stores.plugins import require
+from serde_chain.catalogue import DESERIALIZE, stage_type
+from serde_chain.config import Resolved
+from serde_chain.errors import ConfigError
+from serde_chain.record import KEY, VALUE
+from serde_chain.schemas.schema_registry import SchemaRegistry, is_configured, named_framing, open_registry
+from serde_chain.stages.protobuf import schema as protobuf_schema
+from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_NAME
+from serde_chain.stages.protobuf.stage import FRAMING, ProtobufDeserializer
+
+__all__ = ["with_registered"]
+
+
+def with_registered(resolved: Resolved, settings: Mapping[str, object], topics: Sequence[str]) -> dict[str, object]:
+    """A configuration with the messages that the registry describes.
+
+    Args:
+        resolved: The configuration.
+        settings: Its settings, with the contents of files.
+        topics: The topics, whose subjects have the schemas.
+
+    Returns:
+        The settings; unchanged without topics, a registry, or ``protobuf``, and with a configured message.
+
+    Raises:
+        ConfigError: The schema contains several messages and none is named, or not the named one.
+        SchemaRegistryError: The registry is down, refuses the request, or does not know the topics' schemas.
+    """
+    changed = dict(settings)
+    for is_key in (False, True):
+        for item in resolved.of(DESERIALIZE, is_key=is_key) if topics else ():
+            if stage_type(item, DESERIALIZE) is ProtobufDeserializer and not item.options:
+                side = KEY if is_key else VALUE
+                described = _described(item.settings(settings, is_key=is_key), topics, is_key=is_key)
+                changed |= {f"{side}.{name}": value for name, value in described.items()}
+    return changed
+
+
+def _described(config: Mapping[str, object], topics: Sequence[str], *, is_key: bool) -> dict[str, object]:
+    _, framing = named_framing(FRAMING, config, is_key=is_key)
+    if framing is None or not is_configured(config) or protobuf_schema.message_class(config) is not None:
+        return {}
+    registry, name = open_registry(config, is_key=is_key), MESSAGE_NAME.read(config)
+    try:
+        files = _newest(registry, registry.subjects(topics, name or ""))
+    finally:
+        registry.close()
+    messages = protobuf_schema.top_level_names(files)
+    if name is None:
+        if len(messages) != 1:
+            raise ConfigError(
+                f"the registered file of {', '.join(topics)} has {len(messages)} messages",
+                hint=f"Set {MESSAGE_NAME.name} to one of {', '.join(messages[:10])}",
+                key=MESSAGE_NAME.name,
+            )
+        (name,) = messages
+    descriptors: Any = require("google.protobuf.descriptor_pb2", "protobuf")
+    return {DESCRIPTOR_SET.name: descriptors.FileDescriptorSet(file=files).SerializeToString(), MESSAGE_NAME.name: name}
+
+
+def _newest(registry: SchemaRegistry, subjects: Sequence[str]) -> list[Any]:
+    """The files of the newest schema: its imports, and last its own."""
+    latest = [registry.schema_for(subject, None, "PROTOBUF") for subject in subjects]
+    return protobuf_schema.files_of(max(latest, key=lambda registered: registered.order or 0))

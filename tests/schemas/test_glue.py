@@ -1,0 +1,242 @@
+"""AWS Glue Schema Registry: Glue's own Java serde, against the same registry (moto's)."""
+
+from __future__ import annotations
+
+import json
+import uuid
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
+from serde_chain.arrow.batch import Batch
+from serde_chain.testing.services import S3Server
+from tests.java_serdes import JavaSerde
+from tests.schemas.java import Java, running
+from tests.schemas.messages import ALERT, MESSAGE, VISIT
+
+# As Java writes it: moto compares texts, Glue itself what they mean.
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Alert",
+        "namespace": "survey",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+    },
+    separators=(",", ":"),
+)
+JSON = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+VALUE = {"id": 7, "name": "M 51"}
+COMPRESSIONS = pytest.mark.parametrize("compression", ["none", "zlib"])
+
+
+@pytest.fixture(scope="module")
+def java(java_serde_of_glue: JavaSerde) -> Iterator[Java]:
+    with pytest.MonkeyPatch.context() as patch:
+        credentials(patch)
+        with running(java_serde_of_glue.folder) as peer:
+            yield peer
+
+
+@pytest.fixture(autouse=True)
+def _credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+    credentials(monkeypatch)
+
+
+def credentials(patch: pytest.MonkeyPatch) -> None:
+    patch.setenv("AWS_ACCESS_KEY_ID", "test")
+    patch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+
+
+@pytest.fixture
+def settings(s3_server: S3Server) -> dict[str, object]:
+    return {
+        "schema.registry.type": "glue",
+        "glue.region": "eu-west-1",
+        "glue.endpoint.url": s3_server.url,
+    }
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture
+def chains(settings: dict[str, object]) -> Iterator[tuple[Make, Make]]:
+    with ExitStack() as stack:
+
+        def make(kind: Any, stage: str, config: dict[str, object]) -> Any:
+            side = "serializer" if kind is SerializerChain else "deserializer"
+            named = {key.replace("_", "."): value for key, value in config.items()}
+            return stack.enter_context(kind.from_config({f"value.{side}": stage, **settings, **named}))
+
+        yield (
+            lambda stage, **config: make(SerializerChain, stage, config),
+            lambda stage, **config: make(DeserializerChain, stage, config),
+        )
+
+
+def serde(java: Java, settings: dict[str, object], kind: str, compression: str = "none") -> tuple[Any, Any]:
+    """Glue's serializer and deserializer."""
+    config = java.map(
+        {
+            "region": settings["glue.region"],
+            "endpoint": settings["glue.endpoint.url"],
+            "schemaAutoRegistrationEnabled": "true",
+            "dataFormat": kind,
+            "avroRecordType": "GENERIC_RECORD",
+            "protobufMessageType": "DYNAMIC_MESSAGE",
+            "compression": compression.upper(),
+        }
+    )
+    glue = java.jvm.com.amazonaws.services.schemaregistry
+    return glue.serializers.GlueSchemaRegistryKafkaSerializer(config), (
+        glue.deserializers.GlueSchemaRegistryKafkaDeserializer(config)
+    )
+
+
+def value_of(topic: str) -> RecordContext:
+    return RecordContext(topic, "value", [])
+
+
+@COMPRESSIONS
+def test_avro_is_read_both_ways(
+    java: Java, settings: dict[str, object], chains: tuple[Make, Make], topic: str, compression: str
+) -> None:
+    serializer, deserializer = serde(java, settings, "AVRO", compression)
+    write, read = chains[0]("avro", avro_schema=AVRO, glue_compression=compression), chains[1]("avro")
+    theirs = bytes(serializer.serialize(topic, java.avro(AVRO, VALUE)))
+    assert theirs[:2] == (b"\3\0" if compression == "none" else b"\3\5")
+    assert read(theirs, value_of(topic)) == VALUE
+    ours = write(VALUE, value_of(topic))
+    # The same version: Java has registered it, under the topic's name.
+    assert ours[:18] == theirs[:18]
+    assert json.loads(deserializer.deserialize(topic, ours).toString()) == VALUE
+
+
+def test_a_schema_that_is_registered_here_is_javas(
+    java: Java, settings: dict[str, object], chains: tuple[Make, Make], topic: str
+) -> None:
+    serializer, _ = serde(java, settings, "AVRO")
+    ours = chains[0]("avro", avro_schema=AVRO)(VALUE, value_of(topic))
+    assert bytes(serializer.serialize(topic, java.avro(AVRO, VALUE))) == ours
+
+
+@COMPRESSIONS
+def test_json_is_read_both_ways(
+    java: Java, settings: dict[str, object], chains: tuple[Make, Make], topic: str, compression: str
+) -> None:
+    serializer, deserializer = serde(java, settings, "JSON", compression)
+    write, read = chains[0]("json", json_schema=JSON, glue_compression=compression), chains[1]("json")
+    data = java.jvm.com.amazonaws.services.schemaregistry.serializers.json.JsonDataWithSchema
+    theirs = bytes(serializer.serialize(topic, data.builder(JSON, json.dumps(VALUE)).build()))
+    assert read(theirs, value_of(topic)) == VALUE
+    assert read.to_arrow([theirs], topic=topic).to_pylist() == [json.dumps(VALUE, separators=(",", ":"))]
+    ours = write(VALUE, value_of(topic))
+    assert json.loads(deserializer.deserialize(topic, ours).getPayload()) == VALUE
+
+
+@COMPRESSIONS
+def test_protobuf_is_read_both_ways(
+    java: Java, settings: dict[str, object], chains: tuple[Make, Make], topic: str, compression: str
+) -> None:
+    for message in (MESSAGE, VISIT(flux=[2.5])):
+        serializer, deserializer = serde(java, settings, "PROTOBUF", compression)
+        theirs = bytes(serializer.serialize(topic, java.message(message)))
+        written = chains[0]("protobuf", protobuf_message_class=type(message), glue_compression=compression)
+        check_protobuf(message, theirs, written, deserializer, chains=chains, topic=topic)
+
+
+def check_protobuf(
+    message: Any, theirs: bytes, write: Any, deserializer: Any, *, chains: tuple[Make, Make], topic: str
+) -> None:
+    # Without a class, by the text that Java has registered.
+    assert chains[1]("protobuf")(theirs, value_of(topic)).SerializeToString() == message.SerializeToString()
+    assert chains[1]("protobuf", protobuf_message_class=type(message))(theirs, value_of(topic)) == message
+    other = f"{topic}-2"
+    ours = write(message, value_of(other))
+    assert bytes(deserializer.deserialize(other, ours).toByteArray()) == message.SerializeToString()
+    assert chains[1]("protobuf")(ours, value_of(other)).SerializeToString() == message.SerializeToString()
+
+
+def test_one_column_of_versions_and_compressions(chains: tuple[Make, Make], topic: str) -> None:
+    older = json.loads(AVRO)
+    older["fields"].pop()
+    newer = json.loads(AVRO)
+    newer["fields"][1]["default"] = ""
+    records = []
+    for schema, compression in ((older, "none"), (newer, "none"), (newer, "zlib")):
+        write = chains[0]("avro", avro_schema=json.dumps(schema), glue_compression=compression)
+        records += [write({"id": at, "name": "a" * at}, value_of(topic)) for at in range(200)]
+    records += [b"\3\5" + records[0][2:18] + b"no zlib", b"\3\0short", None]
+    result = chains[1]("avro").read_batch(Batch(records, topic=topic))
+    values = result.values.to_pylist()
+    assert values[5] == {"id": 5, "name": ""}
+    assert values[205] == values[405] == {"id": 5, "name": "aaaaa"}
+    assert sorted(result.errors) == [600, 601]
+    assert "zlib" in str(result.errors[600])
+
+
+def test_an_unknown_version_is_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
+    with pytest.raises(SchemaRegistryError, match="Schema version is not found") as caught:
+        chains[1]("avro")(b"\3\0" + uuid.uuid4().bytes + b"\2", value_of(topic))
+    assert caught.value.about_record
+
+
+def test_a_version_of_another_format_is_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
+    data = chains[0]("json", json_schema=JSON)(VALUE, value_of(topic))
+    with pytest.raises(SchemaRegistryError, match="has the type JSON, not AVRO") as caught:
+        chains[1]("avro")(data, value_of(topic))
+    assert caught.value.about_record
+
+
+@pytest.mark.parametrize("stage", ["avro", "json", "protobuf"])
+@pytest.mark.parametrize(
+    "data", [b"", b"\3", b"\0\0\0\0\1\2", b"\3\1" + bytes(17), b"\3\5" + bytes(16) + b"\x78"], ids=bytes.hex
+)
+def test_malformed_frames(chains: tuple[Make, Make], topic: str, stage: str, data: bytes) -> None:
+    with pytest.raises(DecodeError):
+        chains[1](stage)(data, value_of(topic))
+
+
+@pytest.mark.parametrize("stage", ["avro", "json", "protobuf"])
+def test_a_compressed_record_has_a_limit(chains: tuple[Make, Make], topic: str, stage: str) -> None:
+    bomb = b"\3\5" + uuid.uuid4().bytes + zlib.compress(bytes(10_000))
+    with pytest.raises(DecodeError, match="more than 1000 bytes"):
+        chains[1](stage, compression_max_output_bytes=1000)(bomb, value_of(topic))
+
+
+def test_writers_may_register_nothing(chains: tuple[Make, Make], topic: str) -> None:
+    write = chains[0]("avro", avro_schema=AVRO, auto_register_schemas=False)
+    with pytest.raises(SchemaRegistryError, match="is not registered in Glue's registry default-registry"):
+        write(VALUE, value_of(topic))
+    data = chains[0]("avro", avro_schema=AVRO)(VALUE, value_of(topic))
+    assert write(VALUE, value_of(topic)) == data
+    assert chains[0]("avro", use_latest_version=True)(VALUE, value_of(topic)) == data
+
+
+def test_a_registry_that_is_down_is_not_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
+    read = chains[1]("avro", glue_endpoint_url="http://127.0.0.1:1")
+    with pytest.raises(SchemaRegistryError, match="Glue did not answer") as caught:
+        read(b"\3\0" + uuid.uuid4().bytes + b"\2", value_of(topic))
+    assert (caught.value.about_record, caught.value.transient) == (False, True)
+
+
+def test_the_framing_belongs_to_the_registry(settings: dict[str, object]) -> None:
+    for name in ("confluent", "header", "apicurio"):
+        with pytest.raises(ConfigError, match=rf"avro\.framing = {name}, and schema\.registry\.type = glue"):
+            DeserializerChain.from_config({"value.deserializer": "avro", "avro.framing": name, **settings})
+
+
+def test_a_missing_class_is_found_by_its_name(chains: tuple[Make, Make], topic: str) -> None:
+    data = chains[0]("protobuf", protobuf_message_class=ALERT)(MESSAGE, value_of(topic))
+    with pytest.raises(SchemaRegistryError, match="there is no message 99 among") as caught:
+        chains[1]("protobuf")(data[:18] + b"\x63" + data[19:], value_of(topic))
+    assert caught.value.about_record
