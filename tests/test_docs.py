@@ -23,7 +23,9 @@ def test_configuration_page_lists_every_key_with_its_default() -> None:
         assert option.name in listed
         default = option.default
         if isinstance(default, (bool, int, str)) and default != "":
-            assert listed[option.name].strip("`") == str(default).lower()
+            assert listed[option.name].strip("`") == (
+                str(default).lower() if isinstance(default, bool) else str(default)
+            )
 
 
 # Of a file or folder that is named on a page, what its path begins with; the packages' own names may be left out.

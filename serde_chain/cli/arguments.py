@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 
-__all__ = ["FILE", "PARTITION", "example", "timeout"]
+__all__ = ["FILE", "PARTITION", "configured", "example", "timeout"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -17,6 +18,90 @@ _SHORTEST_S: Final = 0.001
 _LONGEST_S: Final = 2_000_000
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 PARTITION: Final = click.IntRange(0, 2**31 - 1)
+
+
+def configured(
+    *words: str, needs_topic: bool = True, several: bool = False, by_line: bool = False
+) -> Callable[[_Command], _Command]:
+    """The arguments of commands that read a configuration: ``CONFIG TOPIC``, or like kcat, ``-b BROKERS -t TOPIC``.
+
+    The command gets ``config``, a flat configuration, ``topic``, or ``topics`` if there may be several, and ``words``,
+    if others follow.
+
+    Args:
+        *words: The name of the words that follow, in the help.
+        needs_topic: Whether a topic must be given.
+        several: Whether several topics may be given.
+        by_line: Whether ``config`` is the path of the file, unless settings override it: to tell mistakes by line.
+    """
+    names = ("CONFIG", ("TOPIC..." if several else "TOPIC") if needs_topic else "[TOPIC]", *words)
+
+    def decorate(command: _Command) -> _Command:
+        @wraps(command)
+        def run(given: tuple[str, ...], settings: dict[str, str], **more: Any) -> Any:
+            from serde_chain.config import load
+
+            brokers, named, file = (more.pop(name) for name in ("brokers", "named", "named_file"))
+            rest = list(given)
+            if brokers is None and file is None:
+                if not rest:
+                    raise click.UsageError("Missing argument 'CONFIG', or -b.")
+                file = _existing(rest.pop(0))
+            if not several and not named and rest:
+                named = rest.pop(0)
+            elif several and not named:
+                named, rest = tuple(rest), []
+            if needs_topic and not named:
+                raise click.UsageError("Missing argument 'TOPIC', or -t.")
+            if rest and not words:
+                raise click.UsageError(f"Got unexpected extra argument{'s' * (len(rest) > 1)} ({' '.join(rest)})")
+            own = {**({} if brokers is None else {"bootstrap.servers": brokers}), **settings}
+            is_file = by_line and file is not None and not own
+            config = file if is_file else load({**({} if file is None else load(file)), **own})
+            topic = {"topics" if several else "topic": named}
+            return command(config=config, **topic, **({"words": tuple(rest)} if words else {}), **more)
+
+        options: tuple[Callable[[Any], Any], ...] = (
+            click.argument("given", nargs=-1, metavar=" ".join(names)),
+            click.option("-b", "--brokers", metavar="HOST:PORT,...", help="Brokers; then there is no CONFIG."),
+            click.option("-t", "--topic", "named", multiple=several, help="The topic, instead of TOPIC."),
+            click.option(
+                "-X",
+                "--set",
+                "settings",
+                multiple=True,
+                callback=_settings,
+                metavar="KEY=VALUE",
+                help="A setting, instead of CONFIG's; may be given several times.",
+            ),
+            # The first version's spelling still works in scripts.
+            click.option("--config", "named_file", type=FILE, hidden=True),
+        )
+        decorated: Any = run
+        for option in reversed(options):
+            decorated = option(decorated)
+        return cast("_Command", decorated)
+
+    return decorate
+
+
+def _existing(name: str) -> Path:
+    try:
+        path: Path = FILE.convert(name, None, None)
+    except click.BadParameter as error:
+        raise click.BadParameter(error.message, param_hint="'CONFIG'") from None
+    return path
+
+
+def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Parse settings: ``key=value``."""
+    settings = {}
+    for value in values:
+        key, equals, content = value.partition("=")
+        if not equals or not key.strip():
+            raise click.BadParameter(f"{value!r} is not KEY=VALUE")
+        settings[key.strip()] = content
+    return settings
 
 
 def timeout(seconds: float, what: str = "an answer") -> Callable[[_Command], _Command]:

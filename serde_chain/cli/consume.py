@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from serde_chain.cli import arguments
-from serde_chain.cli.arguments import FILE, example
-from serde_chain.cli.output import Moving, complain, is_terminal
+from serde_chain.cli.arguments import example
+from serde_chain.cli.layout import Layout
+from serde_chain.cli.output import Moving, complain, is_terminal, make_folder, printable
 from serde_chain.cli.program import FAILED
 from serde_chain.cli.selection import selecting, selection
 from serde_chain.errors import ContextualError
@@ -21,23 +22,37 @@ __all__ = ["consume"]
 _CHAINS = frozenset(f"{field}.deserializer{plural}" for field in ("key", "value") for plural in ("", "s"))
 
 
+def _layout(_ctx: click.Context, _param: click.Parameter, value: str | None) -> Layout | None:
+    try:
+        return None if value is None else Layout(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
 @click.command(epilog=example("consume client.toml images --last 3 --output ."))
-@click.argument("file", type=FILE, metavar="CONFIG")
-@click.argument("topic")
+@arguments.configured()
 @selecting
 @click.option("--count", type=click.IntRange(1), help="Stop after this number of records.")
 @click.option("--follow", is_flag=True, help="Wait for further records, until Ctrl-C.  [default: stop at the end]")
 @click.option("--raw", is_flag=True, help="The records as stored in the topic: no chain, and no download.")
 @click.option(
     "--output",
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
     help="Save each value as a file in this folder, and print its name.",
+)
+@click.option(
+    "-f",
+    "--format",
+    "layout",
+    callback=_layout,
+    metavar="FORMAT",
+    help="Print each record so, as kcat: %s value, %k key, %o offset, %p partition, %t topic, %T time, %h headers.",
 )
 @arguments.timeout(60.0, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per record.")
 def consume(  # noqa: PLR0917, click passes them by name
-    file: Path,
+    config: dict[str, object],
     topic: str,
     partition: int | None,
     offsets: tuple[int | None, int | None] | None,
@@ -48,26 +63,29 @@ def consume(  # noqa: PLR0917, click passes them by name
     follow: bool,
     raw: bool,
     output: Path | None,
+    layout: Layout | None,
     timeout: float,
     as_json: bool,
 ) -> None:
     """Print the values of TOPIC, read through chains.
 
-    The chains are those of CONFIG (.toml or .properties). No consumer group is joined, and no offset committed. A value
-    is a line: text unchanged, objects as JSON, other bytes by their size. With --json, a record is an object, with
-    {"base64": "..."} for bytes that are not text; serde-chain produce --records reads it back.
+    The chains are those of CONFIG (.toml or .properties), or of -X. No consumer group is joined, and no offset
+    committed. A value is a line: text unchanged, objects as JSON, other bytes by their size. With --json, a record is
+    an object, with {"base64": "..."} for bytes that are not text; serde-chain produce --records reads it back.
 
     Exit code 1: some records are undecodable; each is reported, and the others are printed.
     """
     from serde_chain.cli.decoding import Decoding
     from serde_chain.cli.records import batches, open_reader, places
-    from serde_chain.config import load
 
+    if layout is not None and (as_json or output is not None):
+        raise click.UsageError("--format excludes --output and --json")
     wanted = selection(partition, offsets, since, newest, key, count)
-    config = load(file)
     if raw:
         config = {name: setting for name, setting in config.items() if name not in _CHAINS}
-    printing = _Printing(output, as_json=as_json)
+    if output is not None:
+        make_folder(output)
+    printing = _Printing(output, layout, as_json=as_json)
     with (
         open_reader(config, timeout) as reader,
         closing(Decoding(config, lazy=output is not None)) as decoding,
@@ -90,6 +108,7 @@ class _Printing:
 
     Args:
         folder: Folder for the values; None prints them.
+        layout: The format of a record.
         as_json: One object per record.
 
     Attributes:
@@ -98,8 +117,8 @@ class _Printing:
         failed: Number of undecodable records.
     """
 
-    def __init__(self, folder: Path | None, *, as_json: bool) -> None:
-        self._folder, self._as_json = folder, as_json
+    def __init__(self, folder: Path | None, layout: Layout | None, *, as_json: bool) -> None:
+        self._folder, self._layout, self._as_json = folder, layout, as_json
         self.count = self.bytes = self.failed = 0
 
     def print(self, message: Any, error: Exception | None) -> None:
@@ -143,6 +162,12 @@ class _Printing:
     def _show(self, message: Any) -> None:
         from serde_chain.cli.values import as_line, field_json
 
+        if self._layout is not None:
+            data = self._layout(message)
+            self.bytes += len(data)
+            # A file gets the bytes; a terminal would interpret them.
+            click.echo(printable(data.decode("utf-8", "replace")) if is_terminal() else data, nl=False)
+            return
         if self._as_json:
             headers = [(name, field_json(value)) for name, value in message.headers() or ()]
             fields = {"key": field_json(message.key()), "headers": headers, "value": field_json(message.value())}

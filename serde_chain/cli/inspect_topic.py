@@ -13,10 +13,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 from rich.table import Table
 
-from serde_chain import config as configuration
 from serde_chain.catalogue import StageItem, find_format
 from serde_chain.cli import arguments
-from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.arguments import example
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.selection import Selection, selecting, selection
 from serde_chain.cli.values import as_line, field_json, save
@@ -43,11 +42,7 @@ _OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")
 
 
 @click.command(epilog=example("inspect client.toml images --last 1 --payload ."))
-@click.argument("file", type=FILE, metavar="CONFIG", required=False)
-@click.argument("topic", required=False, metavar="TOPIC")
-# The first version's spelling still works in scripts.
-@click.option("--config", "named_file", type=FILE, hidden=True)
-@click.option("--topic", "named_topic", hidden=True)
+@arguments.configured()
 @click.option("--offset", type=click.IntRange(0), help="First record to show.  [default: the first existing one]")
 @selecting
 @click.option("--count", type=click.IntRange(1), help="Number of records.  [default: 1; those of --offsets or --last]")
@@ -61,10 +56,8 @@ _OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")
 @arguments.timeout(10.0)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per record.")
 def inspect(  # noqa: PLR0917, click passes them by name
-    file: Path | None,
-    topic: str | None,
-    named_file: Path | None,
-    named_topic: str | None,
+    config: dict[str, object],
+    topic: str,
     offset: int | None,
     partition: int | None,
     offsets: tuple[int | None, int | None] | None,
@@ -81,9 +74,6 @@ def inspect(  # noqa: PLR0917, click passes them by name
 
     CONFIG is a client's configuration (.toml or .properties). Nothing is downloaded without --decode or --payload.
     """
-    file, topic = file or named_file, topic or named_topic
-    if file is None or topic is None:
-        raise click.UsageError(f"Missing argument '{'CONFIG' if file is None else 'TOPIC'}'.")
     if offset is not None and offsets is not None:
         raise click.UsageError("--offset and --offsets exclude each other")
     asked = offsets or (None if offset is None else (offset, None))
@@ -95,7 +85,7 @@ def inspect(  # noqa: PLR0917, click passes them by name
     if target is not None and not target.parent.is_dir():
         raise click.UsageError(f"--payload: the folder {target.parent} does not exist")
     shown = Shown(decode=decode or target is not None, target=target, as_json=as_json)
-    print_records(file, topic, wanted, shown, timeout=timeout)
+    print_records(config, topic, wanted, shown, timeout=timeout)
 
 
 class Shown(NamedTuple):
@@ -106,13 +96,13 @@ class Shown(NamedTuple):
     as_json: bool = False
 
 
-def print_records(path: Path, topic: str, wanted: Selection, shown: Shown, *, timeout: float) -> None:
+def print_records(config: Config, topic: str, wanted: Selection, shown: Shown, *, timeout: float) -> None:
     """Fetch raw records and print a description.
 
     Offsets without a record (transaction markers, compacted records) are skipped.
 
     Args:
-        path: Client configuration.
+        config: Flat configuration.
         topic: Topic.
         wanted: The selection; fewer records are shown if the topic ends before.
         shown: The parts to show.
@@ -126,7 +116,6 @@ def print_records(path: Path, topic: str, wanted: Selection, shown: Shown, *, ti
     from serde_chain.cli.decoding import Decoding
     from serde_chain.cli.records import RecordUnavailableError, batches, open_reader, places
 
-    config = configuration.load(path)
     formats = formats_of(config)
     with ExitStack() as stack:
         reader = stack.enter_context(open_reader(config, timeout))
@@ -327,6 +316,8 @@ def _payload(data: bytes, ctx: RecordContext, field: str, formats: Iterable[str]
 
 
 def _look(data: bytes) -> str:
+    if data.startswith(b"Obj\x01"):
+        return f"{_INLINE}, an Avro container file{_schema_of(data)}"
     codec = codec_of(data)
     if codec is not None:
         return f"{_INLINE}, compressed with {codec.name}"
@@ -337,6 +328,16 @@ def _look(data: bytes) -> str:
     with contextlib.suppress(ValueError):
         return f"{_INLINE}, perhaps with Glue's schema version {split_glue(data)}"
     return _INLINE
+
+
+def _schema_of(data: bytes) -> str:
+    """The name of the schema in a container file, if it can be read."""
+    from serde_chain.stages.avro.container import schema_name
+
+    try:
+        return f" of {schema_name(data)}"
+    except (ValueError, RecursionError):
+        return ""
 
 
 def _pairs(headers: Any) -> list[tuple[str, Any]]:

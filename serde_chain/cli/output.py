@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -12,7 +14,18 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
 from rich.text import Text
 
-__all__ = ["Counting", "Moving", "Screen", "Telling", "complain", "is_terminal", "plain", "printable", "say"]
+__all__ = [
+    "Counting",
+    "Moving",
+    "Screen",
+    "Telling",
+    "complain",
+    "is_terminal",
+    "make_folder",
+    "plain",
+    "printable",
+    "say",
+]
 
 # Unicode's categories Cc and Cs, other line ends, characters that change the text direction (UAX #9, section 2), and
 # characters without width; joiners stay where they join letters or emoji.
@@ -22,8 +35,18 @@ _CONTROLS: Final = re.compile(
 )
 
 
+# A table is as wide as its content.
+_UNWRAPPED: Final = 100_000
+
+
 class Screen(Console):
-    """Standard output for tables. A closed pipe ends the program like any other output."""
+    """Standard output for tables. A closed pipe ends the program like any other output.
+
+    Lines are wrapped on a terminal only: a reference in two parts is not found by ``grep``.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(width=None if is_terminal() or "COLUMNS" in os.environ else _UNWRAPPED)
 
     def on_broken_pipe(self) -> None:
         """Raise the error that :class:`~serde_chain.cli.program.Program` handles."""
@@ -118,3 +141,15 @@ def plain(content: object) -> Text:
 def is_terminal() -> bool:
     """Whether output goes to a terminal, which a running count would disturb."""
     return sys.stdout.isatty()
+
+
+def make_folder(path: Path) -> None:
+    """Create a folder for output, if it does not exist.
+
+    Raises:
+        click.UsageError: It cannot be created.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise click.UsageError(f"the folder {path} cannot be created: {error.strerror}") from error

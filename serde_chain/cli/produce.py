@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from serde_chain.cli import arguments, inputs
-from serde_chain.cli.arguments import FILE, PARTITION, example
+from serde_chain.cli.arguments import PARTITION, example
 from serde_chain.cli.inputs import InputError, Item
 from serde_chain.cli.output import Moving, complain, say
 from serde_chain.cli.program import FAILED
@@ -48,10 +48,16 @@ def _header(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     return headers
 
 
+def _path(word: str) -> Path:
+    try:
+        path: Path = _PATH.convert(word, None, None)
+    except click.BadParameter as error:
+        raise click.BadParameter(error.message, param_hint="'PATH'") from None
+    return path
+
+
 @click.command(epilog=example("produce client.toml images --name-as-key --header band=g m51.fits"))
-@click.argument("file", type=FILE, metavar="CONFIG")
-@click.argument("topic")
-@click.argument("paths", nargs=-1, type=_PATH, metavar="[PATH]...")
+@arguments.configured("[PATH]...")
 @click.option("--lines", "as_lines", is_flag=True, help="Each line is a record; the default without a PATH.")
 @click.option("--records", "as_records", is_flag=True, help="Each line is a record as printed by consume --json.")
 @click.option("--key", help="Key of all records.")
@@ -69,9 +75,9 @@ def _header(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
 @arguments.timeout(60.0, "the broker to answer")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line.")
 def produce(  # noqa: PLR0917, click passes them by name
-    file: Path,
+    config: dict[str, object],
     topic: str,
-    paths: tuple[Path, ...],
+    words: tuple[str, ...],
     as_lines: bool,
     as_records: bool,
     key: str | None,
@@ -92,8 +98,9 @@ def produce(  # noqa: PLR0917, click passes them by name
     Exit code 1: a record was not sent. The command stops at the first record that cannot be encoded; those before it
     are sent, as they are after Ctrl-C.
     """
-    from serde_chain.config import load, resolve
+    from serde_chain.config import resolve
 
+    paths = tuple(map(_path, words))
     by_line = as_lines or as_records or not paths
     if name_as_key and by_line:
         raise click.UsageError("--name-as-key requires one record per file")
@@ -101,9 +108,9 @@ def produce(  # noqa: PLR0917, click passes them by name
         raise click.UsageError("--key-separator requires --lines")
     if sum((key is not None, name_as_key, key_separator is not None)) > 1:
         raise click.UsageError("--key, --key-separator and --name-as-key exclude each other")
-    config = resolve({name: setting for name, setting in load(file).items() if name not in _NOT_OURS})
+    chains = resolve({name: setting for name, setting in config.items() if name not in _NOT_OURS})
     at = -1 if partition is None else partition
-    values, keys = inputs.ChainInput(config), inputs.ChainInput(config, is_key=True)
+    values, keys = inputs.ChainInput(chains), inputs.ChainInput(chains, is_key=True)
     if as_records:
         items = inputs.records(paths, values, keys)
     elif by_line:
@@ -111,7 +118,7 @@ def produce(  # noqa: PLR0917, click passes them by name
     else:
         items = inputs.files(paths, values, names=keys if name_as_key else None)
     own_key = None if key is None else keys.of_content(key.encode())
-    with _producer(config.settings, topic, timeout) as producer, Moving(topic) as told:
+    with _producer(chains.settings, topic, timeout) as producer, Moving(topic) as told:
         sending = _Sending(producer, topic, told)
         try:
             for item in items:

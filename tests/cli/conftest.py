@@ -12,13 +12,14 @@ COMMAND = [
 ]
 
 
-def environment(columns: int = 200) -> dict[str, str]:
+def environment(columns: int | None = 200) -> dict[str, str]:
     """The environment of a command."""
-    return {**os.environ, "COLUMNS": str(columns), "NO_COLOR": "1"}
+    wide = {} if columns is None else {"COLUMNS": str(columns)}
+    return {**os.environ, **wide, "NO_COLOR": "1"}
 
 
 def run(
-    *arguments: object, code: int = 0, columns: int = 200, stdin: str | None = None, folder: Path | None = None
+    *arguments: object, code: int = 0, columns: int | None = 200, stdin: str | None = None, folder: Path | None = None
 ) -> "subprocess.CompletedProcess[str]":
     """Run ``serde-chain`` in a process of its own; it ends with this exit code, and without a traceback."""
     done = subprocess.run(

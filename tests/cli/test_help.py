@@ -77,7 +77,7 @@ def substituted(broker: KafkaBroker) -> dict[str, str]:
 
 
 @pytest.mark.full
-def test_the_commands_of_the_page_run(folder: Path, substituted: dict[str, str]) -> None:
+def test_the_commands_of_the_page_run(broker: KafkaBroker, folder: Path, substituted: dict[str, str]) -> None:
     blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     lines = [
         line.removeprefix("$ ")
@@ -87,7 +87,9 @@ def test_the_commands_of_the_page_run(folder: Path, substituted: dict[str, str])
     ]
     assert len(lines) >= 14
     for line in lines:
-        command = re.sub(r"\b(images|copies)\b", lambda name: substituted[name[1]], line)
+        at = line.replace("localhost:9092", broker.bootstrap_servers)
+        at = at.replace("/tmp/serde-chain-payloads", str(folder / "payloads"))  # noqa: S108, the page's text
+        command = re.sub(r"\b(images|copies)\b", lambda name: substituted[name[1]], at)
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=folder,

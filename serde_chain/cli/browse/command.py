@@ -7,13 +7,12 @@ import signal
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from serde_chain.cli import arguments
-from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.arguments import example
 from serde_chain.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -28,11 +27,10 @@ _SHUTDOWN_S = 1
 
 
 @click.command(epilog=example("browse client.toml images"))
-@click.argument("file", type=FILE, metavar="CONFIG")
-@click.argument("topic", required=False)
+@arguments.configured(needs_topic=False)
 @click.option("--port", default=0, type=click.IntRange(0, 65535), help="Port on 127.0.0.1.  [default: a free one]")
 @arguments.timeout(10.0)
-def browse(file: Path, topic: str | None, port: int, timeout: float) -> None:
+def browse(config: dict[str, object], topic: str | None, port: int, timeout: float) -> None:
     """Show TOPIC, or all topics, as pages in a browser.
 
     CONFIG is a client's configuration (.toml or .properties). The pages are for browsers on this machine, until
@@ -44,10 +42,9 @@ def browse(file: Path, topic: str | None, port: int, timeout: float) -> None:
     for module in ("starlette", "uvicorn", "jinja2", "imagesize"):
         require(module, "browse")
     from serde_chain.cli.browse.app import Pages
-    from serde_chain.config import load
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same as Ctrl-C
-    with closing(Pages(load(file), timeout)) as pages:
+    with closing(Pages(config, timeout)) as pages:
         first = pages.check(topic)
         with suppress(KeyboardInterrupt):  # the regular end
             serve(pages, first, port, click.echo)

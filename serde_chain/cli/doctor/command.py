@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from serde_chain.cli import arguments
-from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.arguments import example
 from serde_chain.cli.output import say
 from serde_chain.cli.program import FAILED
 
@@ -17,14 +17,13 @@ __all__ = ["doctor"]
 
 
 @click.command(epilog=example("doctor client.toml images", "doctor client.toml images --strict --json"))
-@click.argument("file", type=FILE, metavar="CONFIG")
-@click.argument("topics", nargs=-1, required=True, metavar="TOPIC...")
+@arguments.configured(several=True, by_line=True)
 @click.option("--strict", is_flag=True, help="Warnings are errors: exit code 1.")
 @click.option("--quiet", is_flag=True, help="Do not print successful checks.")
 @arguments.timeout(10.0, "one answer")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per check.")
 def doctor(  # noqa: PLR0917, click passes them by name
-    file: Path, topics: tuple[str, ...], strict: bool, quiet: bool, timeout: float, as_json: bool
+    config: dict[str, object] | Path, topics: tuple[str, ...], strict: bool, quiet: bool, timeout: float, as_json: bool
 ) -> None:
     """Find mismatches between CONFIG and a cluster.
 
@@ -36,7 +35,7 @@ def doctor(  # noqa: PLR0917, click passes them by name
     from serde_chain.cli.doctor.examine import examine
 
     counts: Counter[str] = Counter()
-    for check in examine(file, topics, timeout_s=timeout):
+    for check in examine(config, topics, timeout_s=timeout):
         counts[check.level] += 1
         if not (quiet and check.level is Level.OK):
             say(dataclasses.asdict(check), str(check), as_json=as_json)

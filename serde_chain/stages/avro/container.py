@@ -7,6 +7,7 @@ checked before use.
 from __future__ import annotations
 
 import io
+import json
 import os
 import zlib
 from collections.abc import Callable, Iterator
@@ -20,7 +21,7 @@ from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.wire import varint
 
-__all__ = ["FileWriter", "Reading", "Write", "encode_long", "only_record", "parse_schema", "read_file"]
+__all__ = ["FileWriter", "Reading", "Write", "encode_long", "only_record", "parse_schema", "read_file", "schema_name"]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -127,6 +128,28 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
     if not records:
         raise ValueError("the file is truncated, or contains no records")
     return records
+
+
+def schema_name(data: Buffer) -> str:
+    r"""The full name of a file's schema, or its type, without reading a record.
+
+    Args:
+        data: The file.
+
+    Raises:
+        ValueError: The data is not a container file, or its schema is none.
+        RecursionError: The schema nests too deeply.
+
+    Example:
+        >>> schema_name(b"Obj\x01\x02\x16avro.schema\x0c" + b'"long"' + bytes(17))
+        'long'
+    """
+    text, _ = _open(data)
+    schema = json.loads(text)
+    if not isinstance(schema, dict):
+        return str(schema) if isinstance(schema, str) else "union"
+    name, namespace = schema.get("name", schema.get("type")), schema.get("namespace")
+    return f"{namespace}.{name}" if namespace and "." not in str(name) else str(name)
 
 
 def only_record(data: Buffer, reading: Callable[[str], R]) -> tuple[R, bytes]:
