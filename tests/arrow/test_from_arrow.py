@@ -228,9 +228,9 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
 
 
 def test_errors_name_the_row(avro: dict[str, object]) -> None:
-    wrong = pa.Table.from_pylist(
-        [{**row, "event": {"member0": "e"}} for row in (*ROWS, {**ROWS[0], "id": 2**31})], TYPES
-    )
+    rows = [{**row, "event": {"member0": "e"}} for row in (*ROWS, {**ROWS[0], "id": 2**31})]
+    # Errors are found chunk by chunk.
+    wrong = pa.concat_tables(pa.Table.from_pylist(part, TYPES) for part in (rows[:2], rows[2:]))
     for config in (avro, {"value.serializer": "protobuf", "protobuf.type": FIRST}, {"value.serializer": "string"}):
         wanted = 3 if config is avro else 0
         with pytest.raises(SerializationError) as raised:
