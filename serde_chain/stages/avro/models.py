@@ -263,7 +263,7 @@ class AvroModel:
             "name": name,
             "fields": [{"name": field.name, "type": kind.schema, **_default(field, kind)} for field, kind in fields],
         }
-        late.of_write, late.of_read = _record_writer(fields), _record_reader(model, fields)
+        late.of_write, late.of_read = _record_writer(model, fields), _record_reader(model, fields)
         return _Type(schema, model.cls, late.of_write, late.of_read)
 
     def _field(self, field: ModelField, place: str) -> _Type:
@@ -379,13 +379,15 @@ def _chooser(values: list[_Type]) -> Convert:
     return read
 
 
-def _record_writer(fields: list[tuple[ModelField, _Type]]) -> Convert:
+def _record_writer(model: Model, fields: list[tuple[ModelField, _Type]]) -> Convert:
     names = [field.name for field, _ in fields]
     get = attrgetter(*[field.attribute for field, _ in fields]) if fields else None
     changed = [(field.name, kind.write) for field, kind in fields if kind.write is not None]
 
     if get is None:
         return lambda _value: {}
+    if not changed and model.values is not None and names == [field.attribute for field, _ in fields]:
+        return model.values
     if not changed and len(names) > 1:
         return lambda value: dict(zip(names, get(value), strict=True))
 
