@@ -447,8 +447,8 @@ class SerializerChain(_Chain, Serializer[Any]):
     def from_arrow(self, table: Any, *, topic: str, keys: Any = None) -> ArrowRecords:
         """Serialize the rows of a table, with no Python object per row where the first stage takes columns.
 
-        ``avro`` does with the extra ``native``, ``protobuf`` always, apart from maps; and both unless a record's header
-        names the schema. All other stages are called for each row, with a dictionary of its columns.
+        ``avro`` and ``protobuf`` do for most types, unless a header names the schema: docs/arrow.md. All other stages
+        are called for each row, with a dictionary of its columns.
 
         Args:
             table: A table with the Arrow PyCapsule interface, of pyarrow, Polars, DuckDB or pandas; or a column of the

@@ -97,11 +97,13 @@ class Model(NamedTuple):
         cls: The class.
         fields: Its fields, in order.
         build: Makes an object of the fields' values, by their arguments.
+        values: Returns the fields' values by their attributes, in order; None where the library has no fast way.
     """
 
     cls: type
     fields: tuple[ModelField, ...]
     build: Callable[[dict[str, Any]], Any]
+    values: Callable[[Any], dict[str, Any]] | None = None
 
 
 def read_model(config: Mapping[str, object], option: Option[Any], *excluded: Option[Any]) -> type | None:
@@ -185,7 +187,7 @@ def model_of(cls: Any) -> Model | None:
         if is_kind(cls):
             build = _validated(cls) if is_kind is is_pydantic else _called(cls)
             try:
-                return Model(cls, tuple(fields(cls)), build)
+                return Model(cls, tuple(fields(cls)), build, _values_of_msgspec() if is_kind is _is_msgspec else None)
             except NameError as error:
                 raise ConfigError(
                     f"an annotation of {cls.__qualname__} is unknown: {error}",
@@ -226,6 +228,12 @@ def is_pydantic(cls: type) -> bool:
 def _is_msgspec(cls: type) -> bool:
     msgspec: Any = sys.modules.get("msgspec")
     return msgspec is not None and issubclass(cls, msgspec.Struct)
+
+
+def _values_of_msgspec() -> Callable[[Any], dict[str, Any]]:
+    msgspec: Any = sys.modules["msgspec"]
+    values: Callable[[Any], dict[str, Any]] = msgspec.structs.asdict
+    return values
 
 
 def _is_attrs(cls: type) -> bool:

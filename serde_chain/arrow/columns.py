@@ -130,8 +130,18 @@ def plain(column: Any) -> Any:
         return made.cast(arrow.list_(made.type.value_field)) if types.is_large_list(kind) else made
     if types.is_fixed_size_list(kind):
         return plain(column.cast(arrow.list_(kind.value_field)))
-    target = _PLAIN.get(str(kind))
-    return column if target is None else column.cast(target)
+    return _plain_leaf(column)
+
+
+def _plain_leaf(column: Any) -> Any:
+    arrow: Any = require("pyarrow", "arrow")
+    target = _PLAIN.get(str(column.type))
+    if target is None:
+        return column
+    try:
+        return column.cast(target)
+    except arrow.ArrowNotImplementedError:  # views, in old versions
+        return arrow.array(column.to_pylist(), target)
 
 
 def views(column: Any) -> list[memoryview | None]:

@@ -106,7 +106,8 @@ def arrays_of(table: Any) -> Iterator[Any]:
     """
     arrow: Any = require("pyarrow", "arrow")
     if isinstance(table, (arrow.Table, arrow.RecordBatch)):
-        column = table.to_struct_array()
+        # In old versions, an empty table has no such array.
+        column = table.to_struct_array() if len(table) else arrow.array([], arrow.struct(list(table.schema)))
     elif isinstance(table, (arrow.Array, arrow.ChunkedArray)):
         column = table
     elif hasattr(table, "__arrow_c_stream__"):

@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, time
+from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
@@ -17,6 +18,7 @@ from serde_chain.cli.arrays import summary
 from serde_chain.cli.fits import is_gzipped_fits, picture
 from serde_chain.cli.output import printable
 from serde_chain.handles import PayloadHandle
+from serde_chain.models import model_of
 
 __all__ = [
     "Saved",
@@ -80,6 +82,11 @@ def as_json(value: Any, of_bytes: Callable[[bytes], Any] | None = None) -> Any:
         return {str(name): as_json(item, of_bytes) for name, item in value.items()}
     if isinstance(value, (list, tuple, set, frozenset)):
         return [as_json(item, of_bytes) for item in value]
+    if isinstance(value, Enum):
+        return as_json(value.value, of_bytes)
+    model = model_of(type(value))
+    if model is not None:
+        return {field.name: as_json(getattr(value, field.attribute), of_bytes) for field in model.fields}
     return _scalar(value)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ import pytest
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from hypothesis import given
+from hypothesis import strategies as st
 
 from payload_stores import PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
@@ -68,6 +71,88 @@ def test_avro_is_written_as_record_by_record(avro: dict[str, object]) -> None:
     assert result.values.type == pa.binary()
     assert result.values.to_pylist() == [chain(row) for row in ROWS]
     assert result.headers is None
+    # By columns: nothing is left for the chain to do.
+    assert not chain.begin_column(TABLE.to_struct_array().combine_chunks(), "alerts")[1].stages
+
+
+LEAVES: dict[str, tuple[Any, Any, st.SearchStrategy[Any]]] = {
+    "boolean": ("boolean", pa.bool_(), st.booleans()),
+    "int": ("int", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
+    "long": ("long", pa.int64(), st.integers(-(2**63), 2**63 - 1)),
+    "float": ("float", pa.float64(), st.floats(width=32)),
+    "double": ("double", pa.float64(), st.floats()),
+    "bytes": ("bytes", pa.binary(), st.binary(max_size=200)),
+    "string": ("string", pa.string(), st.text(max_size=20)),
+    "date": ({"type": "int", "logicalType": "date"}, pa.date32(), st.dates()),
+    "moment": (
+        {"type": "long", "logicalType": "timestamp-micros"},
+        pa.timestamp("us", "UTC"),
+        st.datetimes(timezones=st.just(UTC)),
+    ),
+    "fixed": ({"type": "fixed", "name": "F", "size": 3}, pa.binary(), st.binary(min_size=3, max_size=3)),
+    "enum": ({"type": "enum", "name": "E", "symbols": ["A", "B"]}, pa.string(), st.sampled_from("AB")),
+}
+
+
+@st.composite
+def records_of_a_type(draw: st.DrawFn) -> tuple[Any, Any, list[Any]]:
+    """A schema of one leaf in several containers, the type of its column, and rows."""
+    leaf = draw(st.sampled_from([*LEAVES]))
+    schema, kind, values = LEAVES[leaf]
+    named = {"fixed": "F", "enum": "E"}.get(leaf, schema)
+    optional = st.none() | values
+    fields: dict[str, tuple[Any, Any, st.SearchStrategy[Any]]] = {
+        "plain": (schema, kind, values),
+        "optional": (["null", named], kind, optional),
+        "reversed": ([named, "null"], kind, optional),
+        "list": (["null", {"type": "array", "items": named}], pa.list_(kind), st.none() | st.lists(values, max_size=3)),
+        "items": ({"type": "array", "items": ["null", named]}, pa.list_(kind), st.lists(optional, max_size=3)),
+        "map": (
+            {"type": "map", "values": named},
+            pa.map_(pa.string(), kind),
+            st.dictionaries(st.text(max_size=3), values, max_size=3),
+        ),
+        "record": (
+            ["null", {"type": "record", "name": "Inner", "fields": [{"name": "value", "type": named}]}],
+            pa.struct([("value", kind)]),
+            st.none() | st.fixed_dictionaries({"value": values}),
+        ),
+    }
+    rows = draw(st.lists(st.fixed_dictionaries({name: way for name, (_, _, way) in fields.items()}), max_size=4))
+    record = [{"name": name, "type": each} for name, (each, _, _) in fields.items()]
+    return (
+        {"type": "record", "name": "R", "fields": record},
+        pa.struct([(name, each) for name, (_, each, _) in fields.items()]),
+        rows,
+    )
+
+
+@given(records_of_a_type(), st.integers(0, 2))
+def test_all_types_are_written_as_by_fastavro(case: tuple[Any, Any, list[Any]], start: int) -> None:
+    schema, kind, rows = case
+    chain = SerializerChain.from_config({"value.serializer": "avro", "avro.schema": schema, "avro.native": "off"})
+    pairs = [{**row, "map": [*row["map"].items()]} for row in rows]
+    column = pa.array(pairs, kind).slice(start)
+    values, rest = chain.begin_column(column, "t")
+    assert not rest.stages
+    assert values.to_pylist() == [chain(row) for row in rows[start:]]
+
+
+def test_what_the_kernels_do_not_take_is_left_to_fastavro() -> None:
+    decimal = {"type": "bytes", "logicalType": "decimal", "precision": 5, "scale": 2}
+    naive = {"type": "long", "logicalType": "timestamp-micros"}
+    cases: list[tuple[Any, Any]] = [
+        (decimal, pa.array([Decimal("1.25")], pa.decimal128(5, 2))),
+        (naive, pa.array([datetime(2026, 1, 1)], pa.timestamp("us"))),  # noqa: DTZ001, naive on purpose
+        (["string", "long"], pa.array(["text"])),
+        ({"type": "record", "name": "R", "fields": [{"name": "a", "type": "long", "default": 7}]}, pa.array([{}])),
+        ("double", pa.array([1])),
+    ]
+    for schema, column in cases:
+        config: dict[str, Any] = {"value.serializer": "avro", "avro.schema": schema, "avro.native": "off"}
+        chain = SerializerChain.from_config(config)
+        assert chain.begin_column(column, "t")[1] is chain
+        assert chain.from_arrow(column, topic="t").values.to_pylist() == [chain(column[0].as_py())]
 
 
 def test_stages_behind_the_first_one_and_tombstones(avro: dict[str, object]) -> None:
@@ -143,9 +228,9 @@ def test_what_is_no_table_is_refused(table: Any) -> None:
 
 
 def test_errors_name_the_row(avro: dict[str, object]) -> None:
-    wrong = pa.Table.from_pylist(
-        [{**row, "event": {"member0": "e"}} for row in (*ROWS, {**ROWS[0], "id": 2**31})], TYPES
-    )
+    rows = [{**row, "event": {"member0": "e"}} for row in (*ROWS, {**ROWS[0], "id": 2**31})]
+    # Errors are found chunk by chunk.
+    wrong = pa.concat_tables(pa.Table.from_pylist(part, TYPES) for part in (rows[:2], rows[2:]))
     for config in (avro, {"value.serializer": "protobuf", "protobuf.type": FIRST}, {"value.serializer": "string"}):
         wanted = 3 if config is avro else 0
         with pytest.raises(SerializationError) as raised:

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+import pydantic
+
 from payload_stores.errors import PayloadStoreError
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.catalogue import find_format
@@ -22,6 +25,7 @@ from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.offload_codecs import NAMES, compressor, decompress
 from serde_chain.wire import entry_metadata
 from serde_chain.wire.reference_format import Reference
+from tests.models.alerts import MODELS, VALUES
 from tests.stages.cases import STAGES
 from tests.stages.protobuf.protobuf_messages import ALERT
 
@@ -31,6 +35,16 @@ SCHEMA = """{"type": "record", "name": "R", "fields": [{"name": "id", "type": "l
 KEYS = STAGES["encrypt"].config
 STORE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 100}
 LIMIT = {"compression.max.output.bytes": 1 << 20}
+
+
+class Packed(msgspec.Struct):
+    id: int
+    more: list["Packed"] = []
+
+
+class Checked(pydantic.BaseModel):
+    id: int
+    more: list["Checked"] = []
 
 
 @dataclass(frozen=True)
@@ -132,6 +146,12 @@ def targets() -> dict[str, Target]:
         "avro file": chain(
             "avro", {"id": 1, "more": None, "tags": ["a"]}, avro_schema=SCHEMA, avro_framing="container"
         ),
+        **{
+            f"avro of {library}": chain("avro", cls(**VALUES), avro_type=cls, avro_schema=None)
+            for library, cls in MODELS.items()
+        },
+        "json of msgspec": chain("json", Packed(1, [Packed(2)]), json_type=Packed),
+        "json of pydantic": chain("json", Checked(id=1, more=[Checked(id=2)]), json_type=Checked),
         "readers of avro": readers_of_avro(),
         "protobuf": chain("protobuf", alert, protobuf_message_class=ALERT, protobuf_values="dict"),
         "json": numbers,

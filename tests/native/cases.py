@@ -27,6 +27,7 @@ from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.arrow.columns import maps_as_dicts
 from serde_chain.errors import ConfigError, SerializationError
+from serde_chain.stages.avro.arrow.column_writer import KernelWriter
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.rows import branch_namer
 from serde_chain.stages.avro.decimal import readable
@@ -371,16 +372,20 @@ class Ways:
         return ours
 
     def compare_array_written(self, array: Any) -> int:
-        """Write an array by the compiled part, and its rows as Spark's workers do without it.
+        """Write an array by the compiled part and by pyarrow's kernels, and its rows as is done without them.
 
         Returns:
             The number of rows that the compiled part takes.
         """
-        taken = 0
         if self.schema.unbounded:
-            return taken
+            return 0
+        self._compare_array_written(array, lambda: KernelWriter(self.schema, b"!"))
+        return self._compare_array_written(array, lambda: NativeWriter(Native(serde_chain_native), self.schema, b"!"))
+
+    def _compare_array_written(self, array: Any, make: Callable[[], Any]) -> int:
+        taken = 0
         try:
-            records, left = NativeWriter(Native(serde_chain_native), self.schema, b"!").write(array)
+            records, left = make().write(array)
         except ValueError:
             return taken
         records.validate(full=True)

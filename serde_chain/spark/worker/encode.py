@@ -233,7 +233,7 @@ class _Encoder:
             (topic,) = topics
         if topic not in self._writers:
             try:
-                self._writers[topic] = avro.column_writer(None if topic is None else RecordContext(topic, VALUE))
+                self._writers[topic] = avro.native_writer(None if topic is None else RecordContext(topic, VALUE))
             except SerializationError:
                 return None  # the first record asks again, and its error has a place
         return self._writers[topic]

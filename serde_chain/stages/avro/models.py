@@ -128,7 +128,7 @@ class AvroModel:
         """
         if type(value) is dict:
             return value
-        if not isinstance(value, self.cls):
+        if type(value) is not self.cls and not isinstance(value, self.cls):
             raise EncodeError(
                 f"the value is of type {type(value).__qualname__}, expected {self.cls.__qualname__}",
                 hint=f"Produce objects of the class that {TYPE.name} names",
@@ -263,7 +263,7 @@ class AvroModel:
             "name": name,
             "fields": [{"name": field.name, "type": kind.schema, **_default(field, kind)} for field, kind in fields],
         }
-        late.of_write, late.of_read = _record_writer(fields), _record_reader(model, fields)
+        late.of_write, late.of_read = _record_writer(model, fields), _record_reader(model, fields)
         return _Type(schema, model.cls, late.of_write, late.of_read)
 
     def _field(self, field: ModelField, place: str) -> _Type:
@@ -379,14 +379,19 @@ def _chooser(values: list[_Type]) -> Convert:
     return read
 
 
-def _record_writer(fields: list[tuple[ModelField, _Type]]) -> Convert:
+def _record_writer(model: Model, fields: list[tuple[ModelField, _Type]]) -> Convert:
     names = [field.name for field, _ in fields]
     get = attrgetter(*[field.attribute for field, _ in fields]) if fields else None
     changed = [(field.name, kind.write) for field, kind in fields if kind.write is not None]
 
+    if get is None:
+        return lambda _value: {}
+    if not changed and model.values is not None and names == [field.attribute for field, _ in fields]:
+        return model.values
+    if not changed and len(names) > 1:
+        return lambda value: dict(zip(names, get(value), strict=True))
+
     def write(value: Any) -> dict[str, Any]:
-        if get is None:
-            return {}
         parts = get(value)
         record = dict(zip(names, parts, strict=True)) if len(names) > 1 else {names[0]: parts}
         for name, convert in changed:
@@ -401,6 +406,9 @@ def _record_reader(model: Model, fields: list[tuple[ModelField, _Type]]) -> Conv
     arguments = [(field.argument, field.name) for field, _ in fields]
     renamed = any(argument != name for argument, name in arguments)
     changed = [(field.argument, kind.read) for field, kind in fields if kind.read is not None]
+
+    if not renamed and not changed:
+        return build
 
     def read_record(record: dict[str, Any]) -> Any:
         values = {argument: record[name] for argument, name in arguments} if renamed else dict(record)

@@ -55,6 +55,7 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, A
 from serde_chain.transfer import Transfer, finish
 
 if TYPE_CHECKING:
+    from serde_chain.arrow import ColumnWriter
     from serde_chain.stages.avro.arrow.batch import AvroBatch
     from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
@@ -281,8 +282,17 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Whether records of different topics may be written differently."""
         return self._registry is not None
 
-    def column_writer(self, ctx: Context | None) -> NativeWriter | None:
-        """Writes Arrow arrays without Python objects.
+    def column_writer(self, ctx: Context | None) -> ColumnWriter | None:
+        """Writes columns, compiled if possible. See :class:`serde_chain.arrow.SupportsColumns`."""
+        native_writer, way = self.native_writer(ctx), self.way_of(ctx)
+        if native_writer is not None or way is None or way.schema.unbounded:
+            return native_writer
+        from serde_chain.stages.avro.arrow.column_writer import KernelWriter
+
+        return KernelWriter(way.schema, way.prefix, ordered=self._is_key)
+
+    def native_writer(self, ctx: Context | None) -> NativeWriter | None:
+        """Writes Arrow arrays without Python objects, by the compiled part.
 
         Args:
             ctx: The record around each value; only its topic counts.

@@ -14,6 +14,7 @@ from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import is_pydantic, parse_model, refusal
+from serde_chain.signals import let_through
 
 __all__ = ["TYPE", "JsonModel", "json_model"]
 
@@ -52,7 +53,8 @@ class JsonModel(NamedTuple):
             )
         try:
             return self.to_json(value)
-        except (TypeError, ValueError, AttributeError) as error:
+        except Exception as error:
+            let_through(error)
             raise EncodeError(f"the object does not match its class {self.cls.__qualname__}: {error}") from error
 
     def read(self, data: Buffer) -> Any:
@@ -63,7 +65,8 @@ class JsonModel(NamedTuple):
         """
         try:
             return self.from_json(data)
-        except (ValueError, TypeError, RecursionError) as error:
+        except Exception as error:  # noqa: BLE001  a class may raise any error
+            let_through(error)
             said = refusal(error)
         # Outside, since errors of pydantic hold the record.
         raise DecodeError(f"the bytes are no {self.cls.__qualname__}: {said}")

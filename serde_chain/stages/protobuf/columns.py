@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from payload_stores.plugins import require
+from serde_chain.arrow.kernels import Kernels
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
 __all__ = ["ProtobufWriter"]
@@ -82,28 +82,14 @@ class ProtobufWriter:
         except encoding.arrow.ArrowException as error:
             raise ValueError(str(error)) from error
         if self._prefix:
-            messages = encoding.join(encoding.bytes_of(self._prefix), messages)
+            messages = encoding.join(encoding.scalar(self._prefix), messages)
         if values.null_count:
-            messages = encoding.compute.if_else(values.is_valid(), messages, encoding.bytes_of(None))
+            messages = encoding.compute.if_else(values.is_valid(), messages, encoding.scalar(None))
         return messages, []
 
 
-class _Encoding:
-    """The kernels."""
-
-    def __init__(self) -> None:
-        self.arrow: Any = require("pyarrow", "arrow")
-        self.compute: Any = require("pyarrow.compute", "arrow")
-        # The last one stands for no byte.
-        self._bytes = self.arrow.array([*(bytes([byte]) for byte in range(256)), b""], self.arrow.binary())
-
-    def bytes_of(self, data: bytes | None) -> Any:
-        """A scalar."""
-        return self.arrow.scalar(data, self.arrow.binary())
-
-    def join(self, *parts: Any) -> Any:
-        """The concatenation of columns and scalars."""
-        return self.compute.binary_join_element_wise(*parts, self.bytes_of(b""))
+class _Encoding(Kernels):
+    """Columns as fields."""
 
     def message(self, descriptor: Any, column: Any) -> Any:
         """The messages in a column of structs, without frame; empty ones where it is null."""
@@ -119,10 +105,7 @@ class _Encoding:
         if any(field.is_required for field in descriptor.fields):
             raise ValueError("required fields are checked by the message")
         parts = [self._field(field, children[field.name]) for field in fields]
-        return self.join(*parts) if parts else self._constant(b"", len(column))
-
-    def _constant(self, data: bytes, count: int) -> Any:
-        return self.arrow.repeat(self.bytes_of(data), count)
+        return self.join(*parts) if parts else self.constant(b"", len(column))
 
     def _check_oneofs(self, descriptor: Any, children: dict[str, Any]) -> None:
         """Refuse rows with two fields of a oneof, of which a message keeps the last."""
@@ -137,7 +120,7 @@ class _Encoding:
     def _field(self, field: Any, column: Any) -> Any:
         """A field with its tag; empty where it is absent."""
         if self.arrow.types.is_null(column.type):
-            return self._constant(b"", len(column))
+            return self.constant(b"", len(column))
         if is_map(field):
             raise ValueError(f"{field.name} is a map")
         if is_repeated(field):
@@ -147,7 +130,7 @@ class _Encoding:
         if not field.has_presence:
             there = self.compute.and_not(there, is_default)
         tagged = self.join(self._tag(field.number, wire_type), encode)
-        return self.compute.if_else(there, tagged, self.bytes_of(b""))
+        return self.compute.if_else(there, tagged, self.scalar(b""))
 
     def _repeated(self, field: Any, column: Any) -> Any:
         types = self.arrow.types
@@ -157,19 +140,13 @@ class _Encoding:
         if items.null_count:
             raise ValueError(f"an item of {field.name} is null")
         wire_type, encoded, _ = self._coder(field, items)
-        counts = self.compute.fill_null(self.compute.list_value_length(column), 0)
+        counts = self.counts(column)
         if field.is_packed:
-            together = self._together(encoded, counts)
+            together = self.together(encoded, counts)
             tagged = self.join(self._tag(field.number, _LENGTH), self._sized(together))
             there = self.compute.greater(counts, 0)
-            return self.compute.if_else(there, tagged, self.bytes_of(b""))
-        return self._together(self.join(self._tag(field.number, wire_type), encoded), counts)
-
-    def _together(self, items: Any, counts: Any) -> Any:
-        """Items joined by their lists."""
-        ends = self.compute.cumulative_sum(counts).cast(self.arrow.int32())
-        offsets = self.arrow.concat_arrays([self.arrow.array([0], self.arrow.int32()), ends])
-        return self.compute.binary_join(self.arrow.ListArray.from_arrays(offsets, items), self.bytes_of(b""))
+            return self.compute.if_else(there, tagged, self.scalar(b""))
+        return self.together(self.join(self._tag(field.number, wire_type), encoded), counts)
 
     def _coder(self, field: Any, column: Any) -> tuple[int, Any, Any]:
         """The wire type of a field's values, their bytes without tag, and which are the default."""
@@ -195,17 +172,15 @@ class _Encoding:
         wire_type, name, zigzag = _NUMBERS[field.type]
         numbers = self._cast(field, column, getattr(self.arrow, name)())
         if wire_type != _VARINT:
-            width, bits = (8, self.arrow.int64()) if wire_type == _FIXED64 else (4, self.arrow.int32())
+            bits = self.arrow.int64() if wire_type == _FIXED64 else self.arrow.int32()
             # By their bits: minus zero is not the default.
-            return wire_type, self._fixed(numbers, width), self.compute.equal(numbers.view(bits), 0)
-        is_default = self.compute.equal(numbers, self._zero(numbers.type))
+            return wire_type, self.fixed(numbers), self.compute.equal(numbers.view(bits), 0)
+        is_default = self.compute.equal(numbers, self.zero(numbers.type))
         if zigzag:
-            wide = numbers.cast(self.arrow.int64())
-            sign = self.compute.if_else(self.compute.less(wide, 0), -1, 0)
-            numbers = self.compute.bit_wise_xor(self.compute.shift_left(wide, 1), sign)
+            return wire_type, self.varint(self.zigzag(numbers.cast(self.arrow.int64()))), is_default
         if name in {"int32", "int64"}:
             numbers = numbers.cast(self.arrow.int64()).view(self.arrow.uint64())
-        return wire_type, self._varint(numbers.cast(self.arrow.uint64())), is_default
+        return wire_type, self.varint(numbers.cast(self.arrow.uint64())), is_default
 
     def _cast(self, field: Any, column: Any, kind: Any) -> Any:
         """Numbers of a type; zero where there are none.
@@ -223,7 +198,7 @@ class _Encoding:
         if from_real and not is_real:
             raise ValueError(f"{field.name} is {column.type} in the table")
         # A float beyond 32 bits is infinite, as in the library; an integer out of range is refused.
-        return self.compute.fill_null(column.cast(kind, safe=not (is_real and from_real)), self._zero(kind))
+        return self.filled(column.cast(kind, safe=not (is_real and from_real)))
 
     def _enum(self, field: Any, column: Any) -> Any:
         values = field.enum_type.values
@@ -234,17 +209,9 @@ class _Encoding:
             raise ValueError(f"a value of {field.name} is not in the schema")
         return numbers.take(at)
 
-    def _fixed(self, numbers: Any, width: int) -> Any:
-        """Numbers as they are in memory, which is little-endian."""
-        arrow = self.arrow
-        made = arrow.Array.from_buffers(
-            arrow.binary(width), len(numbers), [None, numbers.buffers()[1]], offset=numbers.offset
-        )
-        return made.cast(arrow.binary())
-
     def _sized(self, data: Any) -> Any:
         """Bytes behind their length."""
-        return self.join(self._varint(self.compute.binary_length(data).cast(self.arrow.uint64())), data)
+        return self.join(self.varint(self.lengths(data)), data)
 
     def _tag(self, number: int, wire_type: int) -> Any:
         value = number << 3 | wire_type
@@ -252,28 +219,4 @@ class _Encoding:
         while value > 0x7F:
             data.append(value & 0x7F | 0x80)
             value >>= 7
-        return self.bytes_of(bytes([*data, value]))
-
-    def _varint(self, numbers: Any) -> Any:
-        """Unsigned 64-bit numbers as varints: a column for each byte, with no byte where the number has ended."""
-        compute, zero, size, going_on = self.compute, *map(self._unsigned, (0, 7)), None
-        seven_bits, more_bit, no_byte = map(self._unsigned, (0x7F, 0x80, 0x100))
-        digits: list[Any] = []
-        while True:
-            low = compute.bit_wise_and(numbers, seven_bits)
-            numbers = compute.shift_right(numbers, size)
-            more = compute.greater(numbers, zero)
-            digit = compute.if_else(more, compute.bit_wise_or(low, more_bit), low)
-            if going_on is not None:
-                digit = compute.if_else(going_on, digit, no_byte)
-            digits.append(self._bytes.take(digit))
-            if not compute.any(more).as_py():
-                return self.join(*digits) if len(digits) > 1 else digits[0]
-            going_on = more
-
-    def _zero(self, kind: Any) -> Any:
-        return self.arrow.scalar(False if self.arrow.types.is_boolean(kind) else 0, kind)
-
-    def _unsigned(self, number: int) -> Any:
-        # Other scalars are signed, and would make columns so.
-        return self.arrow.scalar(number, self.arrow.uint64())
+        return self.scalar(bytes([*data, value]))

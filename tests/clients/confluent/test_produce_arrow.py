@@ -11,6 +11,7 @@ import pytest
 
 from serde_chain import ConfigError, Consumer, Producer, SerializationError
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+from tests.conftest import NewTopic
 
 SCHEMA = """{"type": "record", "name": "Alert", "fields": [
     {"name": "name", "type": "string"}, {"name": "flux", "type": "double"}, {"name": "stamp", "type": "bytes"}]}"""
@@ -59,7 +60,11 @@ def test_a_table_there_and_back(broker: KafkaBroker, registry: SchemaRegistry, t
         assert found["value"].to_pylist() == table.to_pylist()
 
 
-def test_large_rows_are_offloaded_in_order(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("threshold", "times"), [(10_000, 1000), ("auto", 40_000)])
+def test_large_rows_are_offloaded_in_order(
+    broker: KafkaBroker, new_topic: NewTopic, tmp_path: Path, threshold: object, times: int
+) -> None:
+    topic = new_topic()
     config = {
         **broker.client_config(),
         **CHAINS,
@@ -67,9 +72,9 @@ def test_large_rows_are_offloaded_in_order(broker: KafkaBroker, topic: str, tmp_
         "value.deserializers": "large-message, avro",
         "large.message.payload.store.class": "local",
         "local.path": str(tmp_path),
-        "large.message.threshold.bytes": 10_000,
+        "large.message.threshold.bytes": threshold,
     }
-    stamps = [hashlib.sha256(bytes([at])).digest() * (1000 if at % 3 == 0 else 1) for at in range(20)]
+    stamps = [hashlib.sha256(bytes([at])).digest() * (times if at % 3 == 0 else 1) for at in range(20)]
     frame = pl.DataFrame({"name": [f"{at}" for at in range(20)], "flux": [0.5] * 20, "stamp": stamps})
     with Producer(config) as producer:
         assert producer.produce_arrow(frame, topic, "name") == 20

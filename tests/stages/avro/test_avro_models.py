@@ -153,9 +153,11 @@ def test_a_default_of_a_union_is_of_its_first_branch() -> None:
     class Log:
         event: Created | Deleted | str = "none"
         count: int | None = 3
+        day: dt.date | None = dt.date(1970, 1, 3)
 
     schema = AvroModel(Log).schema
-    assert [field["type"][0] for field in schema["fields"]] == ["string", "long"]
+    assert [field["type"][0] for field in schema["fields"][:2]] == ["string", "long"]
+    assert schema["fields"][2]["default"] == 2
     empty = SerializerChain.from_config(
         {
             "value.serializer": "avro",

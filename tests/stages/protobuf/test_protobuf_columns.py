@@ -81,6 +81,7 @@ def by_library(message: Any, row: Any) -> Any:
     return None if row is None else message(**row).SerializeToString(deterministic=True)
 
 
+@pytest.mark.full
 @given(st.lists(st.none() | st.fixed_dictionaries({name: values for name, (_, values) in FIELDS.items()}), max_size=3))
 def test_all_types_are_written_as_by_the_library(rows: list[Any]) -> None:
     written, left = ProtobufWriter(ALL.DESCRIPTOR).write(pa.array(rows, TYPE))
