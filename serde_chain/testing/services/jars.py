@@ -34,12 +34,13 @@ _WHAT = {
 }
 
 
-def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
+def jars(part: str, finish: Callable[[Path], None] | None = None, *, broker: str | None = None) -> Path:
     """The folder with the jars of one part, fetched on first use.
 
     Args:
         part: ``kafka``, ``registry`` or ``spark``: a configuration of ``ivy.xml``.
         finish: Processes the folder, once, after the fetch.
+        broker: Version of the part ``kafka``, one of `BROKER_VERSIONS`; by default `broker_version`.
 
     Raises:
         ServiceMissingError: pyspark or Java is not installed.
@@ -47,7 +48,7 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
         ServiceDownloadError: The jars could not be fetched, or differ from the expected ones.
     """
     spark_version, ivy = _pyspark()
-    module, sums = _module(part, spark_version, broker_version()), _CHECKSUMS.read_text()
+    module, sums = _module(part, spark_version, broker or broker_version()), _CHECKSUMS.read_text()
     # Named after its contents: another version, of this project or of pyspark, gets another folder.
     digest = hashlib.sha256((module + sums).encode()).hexdigest()[:12]
 
