@@ -97,7 +97,6 @@ def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path:
     client, batch = python_blocks(PAGES["values.md"])
     environment = installed(install_line(PAGES["values.md"]))
     client = substituted(client, broker, tmp_path).replace('"frames"', f'"{topic}"')
-    broker.create_topic(topic)
     assert environment.run(client, tmp_path) == "float32 (2048, 2048)\n"
     assert len(list((tmp_path / topic).rglob("*"))) > 0
     environment.run(batch, tmp_path)

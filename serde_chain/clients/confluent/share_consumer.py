@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
 
@@ -17,7 +17,7 @@ from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import LOCK, MAX_POLL_INTERVAL, ClientChains, for_producer, warn_of_other_side
 from serde_chain.clients.confluent.dead_letters import DeadLetters
-from serde_chain.clients.confluent.messages import decode_message
+from serde_chain.clients.confluent.messages import DecodedMessage, decode_message
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
@@ -103,10 +103,11 @@ class ShareConsumer:
         if self._policy.dead_letter_topic is not None:
             topic = self._policy.dead_letter_topic
             self._dead_letters = DeadLetters(self._topics, setup.client, topic, lock_ms)
-        # Of the last batch: records to decode, outcomes to return, and returned records to accept. An interrupted call
-        # leaves them here for the next one.
-        self._raw: deque[Message] = deque()
-        self._ready: deque[tuple[Place | None, Message | Exception]] = deque()
+        # Of the last batch: records to decode, by when, outcomes to return, and returned records to accept. An
+        # interrupted call leaves them here for the next one.
+        self._raw: list[Message] = []
+        self._until = 0.0
+        self._ready: list[DecodedMessage | Message | Exception] = []
         self._given: list[Place] = []
         self.skipped = 0
         """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
@@ -134,21 +135,24 @@ class ShareConsumer:
         """
         self._accept()
         if not self._ready:
+            if self._raw and time.monotonic() >= self._until:
+                self._release(map(_place, self._raw))
+                self._raw = []
             if not self._raw:
-                self._raw.extend(self._consumer.poll(timeout))
+                self._raw = list(self._consumer.poll(timeout))
+                self._until = time.monotonic() + self._seconds
             self._decode()
-        found: list[Message] = []
-        while self._ready:
-            place, outcome = self._ready[0]
-            if isinstance(outcome, Exception):
-                if not found:
-                    self._ready.popleft()
-                    raise outcome
-                break
-            self._ready.popleft()
-            found.append(outcome)
-            if place is not None and not self._is_explicit:
-                self._given.append(place)
+        ready = self._ready
+        if ready and isinstance(ready[0], Exception):
+            self._ready = ready[1:]
+            raise ready[0]
+        count = next((at for at, outcome in enumerate(ready) if isinstance(outcome, Exception)), len(ready))
+        found: list[Any] = [
+            outcome.finish() if isinstance(outcome, DecodedMessage) else outcome for outcome in ready[:count]
+        ]
+        given = [] if self._is_explicit else _places(ready[:count])
+        # Last of all, with no call behind it: an interrupted call leaves everything to the next one.
+        self._ready, self._given = ready[count:], given
         return found
 
     def acknowledge(self, message: Message, ack_type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
@@ -200,11 +204,9 @@ class ShareConsumer:
     def close(self) -> None:
         """Leave the group, and close the chains and their stores. Records that were not returned are released."""
         try:
-            waiting = [*(place for place, _ in self._ready), *(_place(each) for each in self._raw if not each.error())]
-            self._ready.clear()
-            self._raw.clear()
-            for place in filter(None, waiting):
-                self._consumer.acknowledge_offset(*place, AcknowledgeType.RELEASE)
+            waiting = [*_places(self._ready), *(_place(each) for each in self._raw if each.error() is None)]
+            self._ready, self._raw = [], []
+            self._release(waiting)
             self._consumer.close()
         finally:
             if self._dead_letters is not None:
@@ -225,33 +227,41 @@ class ShareConsumer:
             self._consumer.acknowledge_offset(*self._given[-1], AcknowledgeType.ACCEPT)
             self._given.pop()
 
+    def _release(self, places: Iterable[Place]) -> None:
+        for place in places:
+            self._consumer.acknowledge_offset(*place, AcknowledgeType.RELEASE)
+
     def _decode(self) -> None:
-        """Decode a batch, and settle the records that cannot be decoded."""
-        messages = list(self._raw)
-        until, pause = time.monotonic() + self._seconds, _FIRST_PAUSE_S
-        outcomes: list[Any] = self._try(messages, until)
-        while any(map(_is_of_world, outcomes)) and time.monotonic() + pause < until:
+        """Decode the batch, as far as its payloads fit in memory, and settle the records that cannot be decoded."""
+        raw, pause = self._raw, _FIRST_PAUSE_S
+        outcomes = self._try(raw)
+        while any(map(_is_of_world, outcomes)) and time.monotonic() + pause < self._until:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             again = [at for at, outcome in enumerate(outcomes) if _is_of_world(outcome)]
-            for at, outcome in zip(again, self._try([messages[at] for at in again], until), strict=True):
+            for at, outcome in zip(again, self._try([raw[at] for at in again]), strict=True):
                 outcomes[at] = outcome
-        for message, outcome in zip(messages, outcomes, strict=True):
-            if message.error() is not None:
-                self._ready.append((None, message))
-            elif not isinstance(outcome, SerializationError):
-                self._ready.append((_place(message), outcome.finish()))
-            elif (error := self._settle(message, outcome)) is not None:
-                self._ready.append((None, error))
-            self._raw.popleft()
+        settled = [
+            self._settle(message, outcome) if isinstance(outcome, SerializationError) else outcome
+            for message, outcome in zip(raw, outcomes, strict=False)
+        ]
+        self._ready, self._raw = [outcome for outcome in settled if outcome is not None], raw[len(outcomes) :]
 
-    def _try(self, messages: list[Message], until: float) -> list[Any]:
-        """Decode messages, as far as that succeeds: their parts, or errors."""
-        steps: list[Any] = [None if message.error() is not None else self._begin(message) for message in messages]
+    def _try(self, messages: list[Message]) -> list[Any]:
+        """Decode messages, as far as their payloads fit in memory: parts, errors, or messages of the client's own."""
+        steps: list[Any] = []
+        held = 0
+        for message in messages:
+            step = message if message.error() is not None else self._begin(message)
+            if isinstance(step, Transfer) and self._prefetch is not None and self._prefetch.max_bytes is not None:
+                held += self._prefetch.size_of(step)
+                if steps and held > self._prefetch.max_bytes:
+                    break
+            steps.append(step)
         waiting = [at for at, step in enumerate(steps) if isinstance(step, Transfer)]
-        ahead = deque(self._prefetch.add(steps[at] for at in waiting)) if self._prefetch is not None else deque()
+        ahead = deque(() if self._prefetch is None else self._prefetch.add(steps[at] for at in waiting))
         for at in waiting:
-            steps[at] = self._end(steps[at], ahead.popleft() if ahead else None, until)
+            steps[at] = self._end(steps[at], ahead.popleft() if ahead else None)
         return steps
 
     def _begin(self, message: Message) -> Any:
@@ -260,7 +270,7 @@ class ShareConsumer:
         except SerializationError as error:
             return error
 
-    def _end(self, step: Any, ahead: Ahead | None, until: float) -> Any:
+    def _end(self, step: Any, ahead: Ahead | None) -> Any:
         """The parts of a record, or its error, after its transfers; not later than the lock allows."""
         try:
             while isinstance(step, Transfer):
@@ -269,8 +279,8 @@ class ShareConsumer:
                     continue
                 if ahead is None:
                     [ahead] = self._prefetch.add([step])
-                while not self._prefetch.wait(ahead, min(_TICK_S, max(0.0, until - time.monotonic()))):
-                    if time.monotonic() >= until:
+                while not self._prefetch.wait(ahead, min(_TICK_S, max(0.0, self._until - time.monotonic()))):
+                    if time.monotonic() >= self._until:
                         raise PayloadStoreUnavailableError(
                             f"the payload did not arrive within half of {LOCK.name}",
                             hint="Raise it in the broker and here",
@@ -321,6 +331,10 @@ class _Topics:
 
 def _place(message: Message) -> Place:
     return str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
+
+
+def _places(outcomes: Iterable[DecodedMessage | Message | Exception]) -> list[Place]:
+    return [_place(outcome.message) for outcome in outcomes if isinstance(outcome, DecodedMessage)]
 
 
 def _is_of_world(outcome: object) -> bool:

@@ -224,6 +224,32 @@ def test_a_payload_that_comes_too_late_for_the_lock(config: Config, topic: str, 
         assert (message.value(), message.delivery_count()) == ({"more": "x" * 100}, 2)
 
 
+def test_payloads_beyond_the_bound_come_later(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    large = [{"more": f"{number}" * 100} for number in range(3)]
+    produce(*large)
+    with ShareConsumer({**config, "large.message.downloads.max.bytes": 150}) as consumer:
+        consumer.subscribe([topic])
+        assert values(polled(consumer)) == large[:1]
+        assert len(consumer._raw) == 2
+        assert values(consumer.poll(0)) == large[1:2]
+        assert values(consumer.poll(0)) == large[2:]
+        consumer.commit_sync(30)
+    assert rest_of(config, topic, produce) == []
+
+
+def test_records_whose_turn_comes_too_late_are_released(
+    config: Config, topic: str, produce: Callable[..., None]
+) -> None:
+    large = [{"more": f"{number}" * 100} for number in range(2)]
+    produce(*large)
+    with ShareConsumer({**config, "large.message.downloads.max.bytes": 150}) as consumer:
+        consumer.subscribe([topic])
+        assert values(polled(consumer)) == large[:1]
+        consumer._until = 0
+        (again,) = polled(consumer)
+        assert (again.value(), again.delivery_count()) == (large[1], 2)
+
+
 def test_an_interrupted_call_loses_nothing(config: Config, topic: str, produce: Callable[..., None]) -> None:
     interrupts = [KeyboardInterrupt]
 
