@@ -14,7 +14,7 @@ from payload_stores.options import Option
 from payload_stores.plugins import import_object
 from payload_stores.registry import STORES
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
-from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL
+from serde_chain.clients.client_chains import LOCK, MAX_BLOCK, MAX_POLL_INTERVAL
 from serde_chain.config import CLIENT_OPTIONS, DESCRIBE
 from serde_chain.schemas.schema_registry import OPTIONS as REGISTRY
 from serde_chain.self_describing import ALLOW, DEFAULT
@@ -22,7 +22,7 @@ from tests.clients.confluent.differences import rows
 
 __all__ = ["CLIENTS", "EVERY_STORE", "REGISTRY", "SELF_DESCRIBING", "differences", "stage", "store", "table"]
 
-CLIENTS = (MAX_BLOCK, MAX_POLL_INTERVAL, *CLIENT_OPTIONS)
+CLIENTS = (MAX_BLOCK, MAX_POLL_INTERVAL, LOCK, *CLIENT_OPTIONS)
 EVERY_STORE = PayloadStore.options
 SELF_DESCRIBING = (DESCRIBE, ALLOW, DEFAULT)
 

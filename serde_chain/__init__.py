@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from serde_chain.clients.aio.producer import AsyncProducer
     from serde_chain.clients.confluent.consumer import Consumer
     from serde_chain.clients.confluent.producer import Producer
+    from serde_chain.clients.confluent.share_consumer import ShareConsumer
     from serde_chain.errors import (
         ConfigError,
         DecodeError,
@@ -68,6 +69,7 @@ __all__ = [
     "SerializationError",
     "Serializer",
     "SerializerChain",
+    "ShareConsumer",
     "StagePair",
     "TopicLimitError",
     "Transfer",
@@ -76,7 +78,7 @@ __all__ = [
 ]
 
 _PUBLIC = frozenset(__all__)
-_CLIENTS = frozenset({"AsyncConsumer", "AsyncProducer", "Consumer", "Producer"})
+_CLIENTS = frozenset({"AsyncConsumer", "AsyncProducer", "Consumer", "Producer", "ShareConsumer"})
 # The clients say what to install when they are asked for; `from serde_chain import *` asks for nothing in particular.
 if not TYPE_CHECKING and find_spec("confluent_kafka") is None:
     __all__ = [name for name in __all__ if name not in _CLIENTS]
@@ -93,6 +95,7 @@ _MODULES = {
     "RecordContext": "record",
     "Serializer": "base",
     "SerializerChain": "chain",
+    "ShareConsumer": "clients.confluent.share_consumer",
     "StagePair": "base",
     "Transfer": "transfer",
 }

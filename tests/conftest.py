@@ -103,7 +103,9 @@ def _cost(item: pytest.Item) -> int:
     if scheduling.unit(item) == scheduling.HOP:
         return 4
     fixtures = getattr(item, "fixturenames", ())
-    costs = {"s3_server": 1, "broker": 2, "registry": 3, "java_serde_of_glue": 3, "java_serde_of_apicurio": 3}
+    costs = {
+        "s3_server": 1, "broker": 2, "share_broker": 2, "registry": 3, "java_serde_of_glue": 3, "java_serde_of_apicurio": 3,
+    }  # fmt: skip
     return max((cost for name, cost in costs.items() if name in fixtures), default=0)
 
 
@@ -116,6 +118,13 @@ def broker(pytestconfig: pytest.Config) -> KafkaBroker:
 @pytest.fixture(scope="session")
 def registry(pytestconfig: pytest.Config) -> SchemaRegistry:
     running: SchemaRegistry = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "registry")
+    return running
+
+
+@pytest.fixture(scope="session")
+def share_broker(pytestconfig: pytest.Config) -> KafkaBroker:
+    """A broker with share groups."""
+    running: KafkaBroker = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "share_broker")
     return running
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import ROOT, Environment, install_line, python_blocks
@@ -102,10 +103,23 @@ def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path:
     client, batch = python_blocks(PAGES["values.md"])
     environment = installed(install_line(PAGES["values.md"]))
     client = substituted(client, broker, tmp_path).replace('"frames"', f'"{topic}"')
-    broker.create_topic(topic)
     assert environment.run(client, tmp_path) == "float32 (2048, 2048)\n"
     assert len(list((tmp_path / topic).rglob("*"))) > 0
     environment.run(batch, tmp_path)
+
+
+def test_share_groups(installed: Installed, share_broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    (code,) = python_blocks(PAGES["share-groups.md"])
+    share_broker.create_topic(topic)
+    group = ConfigResource(ResourceType.GROUP, topic)
+    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    group.add_incremental_config(entry)
+    admin = share_broker.admin()
+    admin.incremental_alter_configs([group])[group].result(30)
+    code = (
+        substituted(code, share_broker, tmp_path).replace('"images"', f'"{topic}"').replace('"workers"', f'"{topic}"')
+    )
+    assert installed(install_line(PAGES["share-groups.md"])).run(code, tmp_path) == "2000000 1\n"
 
 
 def test_specification(installed: Installed, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DOWNLOADS_BYTES_OF_CONSUMERS",
+    "LOCK",
     "MAX_BLOCK",
     "MAX_POLL_INTERVAL",
     "ClientChains",
@@ -41,6 +42,13 @@ _log = logging.getLogger("serde_chain")
 # Java's key; unknown to librdkafka, so it is not passed on.
 MAX_BLOCK: Final = Option("max.block.ms", integer(1), 60_000, doc="longest time that produce() may block")
 MAX_POLL_INTERVAL: Final = Option("max.poll.interval.ms", integer(1), 300_000, doc="longest time between two polls")
+# A setting of the group in the broker, which no client is told.
+LOCK: Final = Option(
+    "share.record.lock.duration.ms",
+    integer(1000),
+    30_000,
+    doc="for ShareConsumer: how long the broker locks a record for a member of the group, as configured there",
+)
 _DEFAULT_TIMEOUT_MS: Final = 60_000
 # The same as a producer's buffer. Spark uses less, since each task has its own.
 DOWNLOADS_BYTES_OF_CONSUMERS: Final = 256 << 20
@@ -120,7 +128,8 @@ class ClientChains(Generic[ChainT]):
         client = {
             name: setting for name, setting in configuration.client_config(resolved).items() if name not in others
         }
-        client.pop(MAX_BLOCK.name, None)
+        for option in (MAX_BLOCK, LOCK):
+            client.pop(option.name, None)
         setup = cls(key if key.stages else None, value if value.stages else None, config, client, limit_ms)
         try:
             setup.check_times(limit)

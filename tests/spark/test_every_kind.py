@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession, functions
 
@@ -38,12 +40,16 @@ OBJECTS = [{"id": 1}, {"id": 2}]
 
 
 class Kind(NamedTuple):
-    """A chain in the order of the serializers, its settings, what goes through it, and the type if it says none."""
+    """A chain in the order of the serializers, its settings, what goes through it, and the type if it says none.
+
+    For stages whose columns hold the values as bytes, also the stage.
+    """
 
     stages: str
     settings: dict[str, Any]
     values: list[Any]
     schema: str | None = None
+    encoded_by: str | None = None
 
 
 KINDS = {
@@ -55,6 +61,9 @@ KINDS = {
     "protobuf": Kind("protobuf, large-message", DICTS, POSITIONS),
     "protobuf confluent": Kind("protobuf", {**DICTS, **REGISTRY}, POSITIONS),
     "json": Kind("json, large-message", {}, OBJECTS, "id bigint"),
+    "msgpack": Kind("msgpack, large-message", {}, OBJECTS, "id bigint"),
+    "npy": Kind("npy, large-message", {}, [np.arange(3), np.ones((2, 2))], encoded_by="npy"),
+    "arrow": Kind("arrow, zstd, large-message", {}, [pa.table({"id": [1]})], encoded_by="arrow"),
     "string": Kind("string, gzip, large-message", {}, ["small", "large" * 1000]),
     "bytes": Kind("bytes, lz4, large-message", {}, BYTES),
     "long": Kind("long", {}, [1, -(2**63)]),
@@ -77,12 +86,14 @@ def stores(s3_server: S3Server, bucket: str, tmp_path: Path) -> dict[bool, dict[
 def test_through_spark(
     spark: SparkSession, registry: SchemaRegistry, stores: dict[bool, dict[str, Any]], tmp_path: Path, kind: str
 ) -> None:
-    values, schema = KINDS[kind].values, KINDS[kind].schema
+    values, schema, stage = KINDS[kind].values, KINDS[kind].schema, KINDS[kind].encoded_by
     writing, reading = configs(kind, registry, stores, tmp_path)
     rows = encoded(writing, [*values, None])
     frame = spark.createDataFrame(rows, "value binary, headers array<struct<key:string,value:binary>>").coalesce(1)
     column = deserialize("value", "headers", reading, topic=functions.lit(TOPIC), schema=schema)
     found = [row["v"] for row in frame.select(column.alias("v")).collect()]
+    if stage is not None:
+        values = [data for data, _ in encoded({"value.serializers": stage}, values)]
     assert [plain(value) for value in found] == [*values, None]
 
 

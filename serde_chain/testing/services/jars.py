@@ -34,12 +34,13 @@ _WHAT = {
 }
 
 
-def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
+def jars(part: str, finish: Callable[[Path], None] | None = None, *, broker: str | None = None) -> Path:
     """The folder with the jars of one part, fetched on first use.
 
     Args:
         part: ``kafka``, ``registry`` or ``spark``: a configuration of ``ivy.xml``.
         finish: Processes the folder, once, after the fetch.
+        broker: Version of the part ``kafka``, one of `BROKER_VERSIONS`; by default `broker_version`.
 
     Raises:
         ServiceMissingError: pyspark or Java is not installed.
@@ -47,9 +48,8 @@ def jars(part: str, finish: Callable[[Path], None] | None = None) -> Path:
         ServiceDownloadError: The jars could not be fetched, or differ from the expected ones.
     """
     spark_version, _ = _pyspark()
-    return fetched(
-        part, _module(part, spark_version, broker_version()), _CHECKSUMS.read_text(), what=_WHAT[part], finish=finish
-    )
+    module = _module(part, spark_version, broker or broker_version())
+    return fetched(part, module, _CHECKSUMS.read_text(), what=_WHAT[part], finish=finish)
 
 
 def fetched(part: str, module: str, sums: str, *, what: str, finish: Callable[[Path], None] | None = None) -> Path:

@@ -65,6 +65,7 @@ class KafkaBroker(Service):
         users: Mapping[str, str] | None = None,
         config: Mapping[str, str] | None = None,
         memory: str = "512m",
+        version: str | None = None,
     ) -> None:
         """Describe the broker; `start` or a ``with`` statement starts it.
 
@@ -72,11 +73,14 @@ class KafkaBroker(Service):
             users: Passwords by user name; by default ``admin``, ``alice`` and ``bob``.
             config: Broker settings that extend or override those written here.
             memory: Maximum heap of its JVM.
+            version: Version of Kafka, one of `jars.BROKER_VERSIONS`; by default the first of them, or that of the
+                environment variable ``SERDE_CHAIN_KAFKA``. Share groups (KIP-932) take 4.2.
         """
         super().__init__()
         self.users = dict(_USERS if users is None else users)
         self._config = dict(config or {})
         self._memory = memory
+        self._version = version
 
     @property
     def bootstrap_servers(self) -> str:
@@ -186,7 +190,7 @@ class KafkaBroker(Service):
                 raise ServiceError(message)
 
     def _prepare(self, folder: Path) -> list[str]:
-        classpath = f"{jars('kafka')}/*"
+        classpath = f"{jars('kafka', broker=self._version)}/*"
         properties = folder / "server.properties"
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties(folder).items()))
         logging = folder / "log4j2.properties"
@@ -241,6 +245,9 @@ class KafkaBroker(Service):
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "share.coordinator.state.topic.num.partitions": "1",
+            # A member learns of its partitions by heartbeats, 5 s apart by default.
+            "group.share.heartbeat.interval.ms": "200",
+            "group.share.min.heartbeat.interval.ms": "200",
             **self._config,
         }
 

@@ -1,0 +1,278 @@
+"""Share groups: who gets a record again, and who does not."""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import confluent_kafka
+import pytest
+from confluent_kafka import AcknowledgeType, IllegalStateException
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from payload_stores.memory import MemoryStore
+from serde_chain import DecodeError, PayloadStoreUnavailableError, Producer, ShareConsumer
+from serde_chain.errors import DeadLetterError
+from serde_chain.testing.services import KafkaBroker, S3Server
+from tests.conftest import NewTopic
+from tests.consuming import consumed
+
+STORE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 10}
+LARGE = {"value.serializers": "json, large-message", "value.deserializers": "large-message, json", **STORE}
+Config = dict[str, Any]
+
+
+@pytest.fixture
+def broker(share_broker: KafkaBroker) -> KafkaBroker:
+    return share_broker
+
+
+@pytest.fixture
+def group(broker: KafkaBroker, topic: str) -> str:
+    """A share group that begins with the first record."""
+    resource = ConfigResource(ResourceType.GROUP, topic)
+    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
+    resource.add_incremental_config(entry)
+    admin = broker.admin()
+    for done in admin.incremental_alter_configs([resource]).values():
+        done.result(30)
+    return topic
+
+
+@pytest.fixture
+def config(broker: KafkaBroker, group: str) -> Iterator[Config]:
+    yield {**broker.client_config(), "group.id": group, "log_level": 0, **LARGE}
+    MemoryStore.clear()
+
+
+@pytest.fixture
+def produce(broker: KafkaBroker, config: Config, topic: str) -> Callable[..., None]:
+    def write(*values: Any, **settings: Any) -> None:
+        """Write values; bytes as they are."""
+        writing = {key: value for key, value in {**config, **settings}.items() if key != "group.id"}
+        with Producer(writing) as producer, confluent_kafka.Producer(broker.client_config()) as plain:
+            for value in values:
+                (plain if isinstance(value, bytes) else producer).produce(topic, value)
+                assert (plain if isinstance(value, bytes) else producer).flush(30) == 0
+
+    return write
+
+
+def polled(consumer: ShareConsumer, count: int = 1) -> list[Any]:
+    """Polls until there are some records."""
+    found: list[Any] = []
+    while len(found) < count:
+        found += consumer.poll(10)
+    return found
+
+
+def values(messages: list[Any]) -> list[Any]:
+    assert [message.error() for message in messages] == [None] * len(messages)
+    return [message.value() for message in messages]
+
+
+def rest_of(config: Config, topic: str, produce: Callable[..., None]) -> list[Any]:
+    """What another member of the group gets, up to a last record."""
+    produce("last")
+    found: list[Any] = []
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        while "last" not in found:
+            found += values(polled(consumer))
+    return found[:-1]
+
+
+def test_records_are_decoded_and_accepted(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    large = {"name": "M 51", "more": "x" * 100}
+    produce({"id": 1}, large, None)
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        assert consumer.subscription() == [topic]
+        messages = polled(consumer, 3)
+        assert values(messages) == [{"id": 1}, large, None]
+        assert [message.headers() for message in messages] == [None] * 3
+        with pytest.raises(IllegalStateException, match="explicit"):
+            consumer.acknowledge(messages[0])
+        assert list(consumer.commit_sync(30).values()) == [None]
+    assert rest_of(config, topic, produce) == []
+
+
+def test_the_next_poll_accepts_and_a_close_does_not(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    produce({"id": 1})
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        assert values(polled(consumer)) == [{"id": 1}]
+        produce({"id": 2})
+        assert values(polled(consumer)) == [{"id": 2}]
+    assert rest_of(config, topic, produce) == [{"id": 2}]
+
+
+def test_explicit_acknowledgements(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    produce({"id": 1}, {"id": 2}, {"id": 3})
+    with ShareConsumer(config, **{"share.acknowledgement.mode": "explicit"}) as consumer:
+        consumer.subscribe([topic])
+        one, two, three = polled(consumer, 3)
+        with pytest.raises(IllegalStateException):
+            consumer.poll(0)
+        consumer.acknowledge(one)
+        consumer.acknowledge(two, AcknowledgeType.RELEASE)
+        consumer.acknowledge_offset(topic, 0, three.offset(), AcknowledgeType.REJECT)
+        (again,) = polled(consumer)
+        assert (again.value(), again.delivery_count()) == ({"id": 2}, 2)
+        consumer.acknowledge(again)
+        consumer.commit_async()
+    assert rest_of(config, topic, produce) == []
+
+
+def test_an_undecodable_record_is_raised_and_rejected(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    produce({"id": 1}, b"{", {"id": 3})
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        found: list[Any] = []
+        errors: list[DecodeError] = []
+        while len(found) < 2:
+            try:
+                found += values(consumer.poll(10))
+            except DecodeError as error:
+                errors.append(error)
+        assert found == [{"id": 1}, {"id": 3}]
+        assert [(error.topic, error.offset, error.about_record) for error in errors] == [(topic, 1, True)]
+        raw: Any = errors[0].record
+        assert raw.value() == b"{"
+        consumer.commit_sync(30)
+    assert rest_of(config, topic, produce) == []
+
+
+@pytest.mark.parametrize("policy", ["skip", "dead-letter"])
+def test_policies(config: Config, topic: str, new_topic: NewTopic, produce: Callable[..., None], policy: str) -> None:
+    config |= {"serde.error.policy": policy}
+    if policy == "dead-letter":
+        config |= {"serde.dead.letter.topic": new_topic()}
+    produce({"id": 1}, b"{", {"id": 3})
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        assert values(polled(consumer, 2)) == [{"id": 1}, {"id": 3}]
+        assert consumer.skipped == 1
+        consumer.commit_sync(30)
+    assert rest_of(config, topic, produce) == []
+    if policy == "dead-letter":
+        plain = {name: value for name, value in config.items() if not name.startswith(("value.", "large.", "serde."))}
+        (letter,) = consumed(plain, config["serde.dead.letter.topic"], 1)
+        assert letter.value() == b"{"
+        assert dict(letter.headers())["serde-chain-error-offset"] == b"1"
+
+
+def test_without_its_dead_letter_topic_a_record_is_released(
+    config: Config, topic: str, produce: Callable[..., None]
+) -> None:
+    produce(b"{")
+    dead = {"serde.error.policy": "dead-letter", "serde.dead.letter.topic": f"{topic}-none"}
+    with ShareConsumer({**config, **dead, "topic.metadata.propagation.max.ms": 100}) as consumer:
+        consumer.subscribe([topic])
+        with pytest.raises(DeadLetterError, match="does not take it"):
+            polled(consumer)
+        assert consumer.skipped == 0
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        with pytest.raises(DecodeError, match="JSON") as caught:
+            polled(consumer)
+        raw: Any = caught.value.record
+        assert raw.delivery_count() == 2
+
+
+def test_a_store_that_is_away_releases_the_record(
+    config: Config, topic: str, produce: Callable[..., None], s3_server: S3Server, bucket: str
+) -> None:
+    store = {"large.message.payload.store.class": "s3", **s3_server.store_config(bucket)}
+    config |= store
+    produce({"id": 1}, {"more": "x" * 100}, **store)
+    away = {"s3.endpoint.url": "http://127.0.0.1:9", "share.record.lock.duration.ms": 4000}
+    with ShareConsumer({**config, **away}) as consumer:
+        consumer.subscribe([topic])
+        assert values(polled(consumer)) == [{"id": 1}]
+        with pytest.raises(PayloadStoreUnavailableError) as caught:
+            polled(consumer)
+        error: Any = caught.value  # a SerializationError too, as the chain raises it
+        assert (error.offset, error.about_record) == (1, False)
+        consumer.commit_sync(30)
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        (message,) = polled(consumer)
+        assert (message.value(), message.delivery_count()) == ({"more": "x" * 100}, 2)
+
+
+class _SlowStore(MemoryStore):
+    arrived = threading.Event()
+
+    def download(self, reference: str) -> bytes:
+        assert self.arrived.wait(60)
+        return super().download(reference)
+
+
+def test_a_payload_that_comes_too_late_for_the_lock(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    _SlowStore.arrived.clear()
+    produce({"more": "x" * 100})
+    slow = {"large.message.payload.store.class": _SlowStore, "share.record.lock.duration.ms": 1000}
+    with ShareConsumer({**config, **slow}) as consumer:
+        consumer.subscribe([topic])
+        try:
+            with pytest.raises(PayloadStoreUnavailableError, match=r"share\.record\.lock\.duration\.ms"):
+                polled(consumer)
+        finally:
+            _SlowStore.arrived.set()
+        (message,) = polled(consumer)
+        assert (message.value(), message.delivery_count()) == ({"more": "x" * 100}, 2)
+
+
+def test_payloads_beyond_the_bound_come_later(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    large = [{"more": f"{number}" * 100} for number in range(3)]
+    produce(*large)
+    with ShareConsumer({**config, "large.message.downloads.max.bytes": 150}) as consumer:
+        consumer.subscribe([topic])
+        assert values(polled(consumer)) == large[:1]
+        assert len(consumer._raw) == 2
+        assert values(consumer.poll(0)) == large[1:2]
+        assert values(consumer.poll(0)) == large[2:]
+        consumer.commit_sync(30)
+    assert rest_of(config, topic, produce) == []
+
+
+def test_records_whose_turn_comes_too_late_are_released(
+    config: Config, topic: str, produce: Callable[..., None]
+) -> None:
+    large = [{"more": f"{number}" * 100} for number in range(2)]
+    produce(*large)
+    with ShareConsumer({**config, "large.message.downloads.max.bytes": 150}) as consumer:
+        consumer.subscribe([topic])
+        assert values(polled(consumer)) == large[:1]
+        consumer._until = 0
+        (again,) = polled(consumer)
+        assert (again.value(), again.delivery_count()) == (large[1], 2)
+
+
+def test_an_interrupted_call_loses_nothing(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    interrupts = [KeyboardInterrupt]
+
+    def read(data: Any, _ctx: Any) -> Any:
+        if data == b'{"id":2}' and interrupts:
+            raise interrupts.pop()
+        return data
+
+    produce({"id": 1}, {"id": 2}, {"id": 3})
+    with ShareConsumer({**config, "value.deserializers": ["large-message", read, "json"]}) as consumer:
+        consumer.subscribe([topic])
+        found: list[Any] = []
+        while len(found) < 3:
+            with suppress(KeyboardInterrupt):
+                found += values(consumer.poll(10))
+        assert interrupts == []
+        assert found == [{"id": 1}, {"id": 2}, {"id": 3}]
+
+
+def test_records_that_were_not_returned_are_released(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    produce(b"{", {"id": 2})
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        with pytest.raises(DecodeError):
+            polled(consumer)
+    assert rest_of(config, topic, produce) == [{"id": 2}]
