@@ -15,7 +15,7 @@ from serde_chain.arrow.batch import Batch
 from serde_chain.testing.services import SchemaRegistry
 from tests.java_serdes import JavaSerde
 from tests.schemas.java import Java, running
-from tests.schemas.messages import MESSAGE, VISIT
+from tests.schemas.messages import MESSAGE, VISIT, classes
 from tests.stages.protobuf import protobuf_messages
 
 AVRO = json.dumps(
@@ -192,6 +192,26 @@ def test_imports_are_references(java: Java, url: str, chains: tuple[Make, Make],
     written = chains[0]("protobuf", protobuf_message_class=type(message))(message, value_of(other))
     assert bytes(serde.read(other, [], written).toByteArray()) == message.SerializeToString()
     assert chains[1]("protobuf")(written, value_of(other)).SerializeToString() == message.SerializeToString()
+
+
+def test_a_batch_of_protobuf_has_its_newest_schema(chains: tuple[Make, Make], topic: str) -> None:
+    text = 'syntax = "proto3"; package survey; message Star { int64 id = 1; }'
+    wider = text.replace("}", "string name = 2; google.protobuf.Timestamp time = 3; }").replace(
+        "message", 'import "google/protobuf/timestamp.proto"; message'
+    )
+    records = []
+    for schema, value in ((text, {"id": 1}), (wider, {"id": 2, "name": "Vega", "time": {"seconds": 5}})):
+        (star,) = classes(schema, "Star")
+        records.append(chains[0]("protobuf", protobuf_message_class=star)(star(**value), value_of(topic)))
+    read = chains[1]("protobuf")
+    for order in (records, records[::-1]):
+        values = read.to_arrow(order, topic=topic).to_pylist()
+        assert sorted(values, key=lambda value: value["id"]) == [
+            {"id": 1, "name": "", "time": None},
+            {"id": 2, "name": "Vega", "time": {"seconds": 5, "nanos": 0}},
+        ]
+    with pytest.raises(DecodeError, match=r"the record is a survey\.Star, expected survey\.Alert"):
+        chains[1]("protobuf", protobuf_message_name="survey.Alert")(records[0], value_of(topic))
 
 
 def test_one_column_of_all_ways(chains: tuple[Make, Make], topic: str) -> None:
