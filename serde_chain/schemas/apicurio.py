@@ -147,7 +147,8 @@ class ApicurioRegistry(SubjectNames):
             f"registering the schema of {subject}",
             "POST",
             f"groups/{quote(self._group, safe='')}/artifacts",
-            params={"ifExists": "FIND_OR_CREATE_VERSION"},
+            # Other spaces, as other languages write them, are no other version.
+            params={"ifExists": "FIND_OR_CREATE_VERSION", "canonical": "true"},
             json={
                 "artifactId": subject,
                 "artifactType": schema_type,
@@ -161,7 +162,14 @@ class ApicurioRegistry(SubjectNames):
             f"the schema of {subject}",
             "POST",
             "search/versions",
-            params={"groupId": self._group, "artifactId": subject, "orderby": "globalId", "order": "desc"},
+            params={
+                "groupId": self._group,
+                "artifactId": subject,
+                "artifactType": schema_type,
+                "canonical": "true",
+                "orderby": "globalId",
+                "order": "desc",
+            },
             content=schema,
             headers={"content-type": _CONTENT_TYPES[schema_type]},
         )["versions"]

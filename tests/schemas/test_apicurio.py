@@ -24,7 +24,8 @@ AVRO = json.dumps(
         "name": "Alert",
         "namespace": "survey",
         "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
-    }
+    },
+    separators=(",", ":"),
 )
 JSON = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
 VALUE = {"id": 7, "name": "M 51"}
@@ -91,14 +92,16 @@ def dotted(config: dict[str, object]) -> dict[str, object]:
 class Serde:
     """Apicurio's serializer and deserializer of one format."""
 
-    def __init__(self, java: Java, url: str, package: str, kind: str, config: dict[str, str]) -> None:
+    def __init__(
+        self, java: Java, url: str, package: str, kind: str, config: dict[str, str], *, is_key: bool = False
+    ) -> None:
         self._java = java
         serde = getattr(java.jvm.io.apicurio.registry.serde, package)
         settings = java.map({"apicurio.registry.url": url, "apicurio.registry.auto-register": "true", **config})
         self._serializer = getattr(serde, f"{kind}KafkaSerializer")()
         self._deserializer = getattr(serde, f"{kind}KafkaDeserializer")()
         for each in (self._serializer, self._deserializer):
-            each.configure(settings, False)
+            each.configure(settings, is_key)
 
     def write(self, topic: str, value: Any) -> tuple[bytes, list[tuple[str, bytes | str | None]]]:
         headers = self._headers([])
@@ -138,6 +141,30 @@ def test_avro_is_read_both_ways(java: Java, url: str, chains: tuple[Make, Make],
         assert len(written) == len(data)
     else:
         assert [pair[0] for pair in ctx.headers or ()] == [name for name, _ in headers if name.endswith("Id")]
+
+
+@pytest.mark.parametrize("way", ["contentId", "header", "header globalId"])
+def test_keys_are_read_both_ways(java: Java, url: str, topic: str, way: str) -> None:
+    theirs, ours = WAYS[way]
+    serde = Serde(java, url, "avro", "Avro", theirs, is_key=True)
+    config = {
+        "key.serializer": "avro",
+        "key.deserializer": "avro",
+        "avro.schema": AVRO,
+        "avro.framing": ours.get("framing", "apicurio"),
+        "schema.registry.type": "apicurio",
+        "schema.registry.url": url,
+        **{name: value for name, value in ours.items() if name != "framing"},
+    }
+    data, headers = serde.write(topic, java.avro(AVRO, VALUE))
+    ctx = RecordContext(topic, "key", [])
+    with SerializerChain.from_config(config, is_key=True) as write:
+        written = write(VALUE, ctx)
+    assert json.loads(serde.read(topic, ctx.headers, written).toString()) == VALUE
+    # The same version, though Java writes the schema without spaces.
+    assert (data, [pair for pair in headers if pair[0].endswith("Id")]) == (written, ctx.headers)
+    with DeserializerChain.from_config(config, is_key=True) as read:
+        assert read(data, RecordContext(topic, "key", list(headers))) == VALUE
 
 
 def test_a_schema_of_records_within_records(java: Java, url: str, chains: tuple[Make, Make], topic: str) -> None:
