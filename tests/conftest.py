@@ -104,7 +104,8 @@ def _cost(item: pytest.Item) -> int:
         return 4
     fixtures = getattr(item, "fixturenames", ())
     costs = {
-        "s3_server": 1, "broker": 2, "share_broker": 2, "registry": 3, "java_serde_of_glue": 3, "java_serde_of_apicurio": 3,
+        "s3_server": 1, "broker": 2, "share_broker": 2,
+        "registry": 3, "java_serde_of_glue": 3, "java_serde_of_apicurio": 3,
     }  # fmt: skip
     return max((cost for name, cost in costs.items() if name in fixtures), default=0)
 

@@ -1,12 +1,17 @@
-"""The jars of the registries' Java serdes, fetched while other tests run."""
+"""The jars of the registries' Java serdes, fetched while other tests run.
+
+After a change of versions in ``tests/schemas/peers.xml``: ``python -m tests.java_serdes`` writes their checksums.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from serde_chain.testing.services.jars import fetched
+from serde_chain.testing.services.jars import fetched, retrieve
 
 __all__ = ["JavaSerde"]
 
@@ -36,3 +41,16 @@ class JavaSerde:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         """The jars stay in the cache."""
+
+
+def _lock() -> None:
+    sums: dict[str, str] = {}
+    for part in ("glue", "apicurio"):
+        with tempfile.TemporaryDirectory() as name:
+            retrieve((_HERE / "peers.xml").read_text(), part, Path(name), part)
+            sums |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(name).iterdir()}
+    (_HERE / "peers.sha256").write_text("".join(f"{sums[name]}  {name}\n" for name in sorted(sums)))
+
+
+if __name__ == "__main__":
+    _lock()

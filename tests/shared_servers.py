@@ -19,8 +19,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
-from tests.java_serdes import JavaSerde
 from serde_chain.testing.services.jars import broker_version
+from tests.java_serdes import JavaSerde
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

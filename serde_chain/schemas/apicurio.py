@@ -27,19 +27,11 @@ from serde_chain.schemas.schema_id import GlobalId, SchemaKey
 
 __all__ = ["GLOBAL_ID", "ID_BYTES", "OPTIONS", "USE_ID", "ApicurioRegistry"]
 
-CONTENT_ID: Final = "contentId"
-GLOBAL_ID: Final = "globalId"
-
-
-def _id_kind(value: object) -> str:
-    for kind in (CONTENT_ID, GLOBAL_ID):
-        if str(value).lower() == kind.lower():
-            return kind
-    raise ValueError(f"expected {CONTENT_ID} or {GLOBAL_ID}")
-
-
+GLOBAL_ID: Final = "globalid"
 GROUP: Final = Option("apicurio.group.id", text, "default", doc="group of the artifacts")
-USE_ID: Final = Option("apicurio.use.id", _id_kind, CONTENT_ID, doc="the id in records: contentId, globalId")
+USE_ID: Final = Option(
+    "apicurio.use.id", choice("contentid", GLOBAL_ID), "contentid", doc="the id in records: contentId, globalId"
+)
 ID_BYTES: Final = Option(
     "apicurio.id.bytes",
     choice("4", "8"),
@@ -155,7 +147,8 @@ class ApicurioRegistry(SubjectNames):
             f"registering the schema of {subject}",
             "POST",
             f"groups/{quote(self._group, safe='')}/artifacts",
-            params={"ifExists": "FIND_OR_CREATE_VERSION"},
+            # Other spaces, as other languages write them, are no other version.
+            params={"ifExists": "FIND_OR_CREATE_VERSION", "canonical": "true"},
             json={
                 "artifactId": subject,
                 "artifactType": schema_type,
@@ -169,7 +162,14 @@ class ApicurioRegistry(SubjectNames):
             f"the schema of {subject}",
             "POST",
             "search/versions",
-            params={"groupId": self._group, "artifactId": subject, "orderby": "globalId", "order": "desc"},
+            params={
+                "groupId": self._group,
+                "artifactId": subject,
+                "artifactType": schema_type,
+                "canonical": "true",
+                "orderby": "globalId",
+                "order": "desc",
+            },
             content=schema,
             headers={"content-type": _CONTENT_TYPES[schema_type]},
         )["versions"]

@@ -331,7 +331,7 @@ class Apicurio(Framing):
         """See :class:`Framing`."""
         of_records = isinstance(key, GlobalId) == self._by_global_id and not isinstance(key, UUID)
         number = _number(key) if of_records else 1 << 32
-        return schema_id.encode_apicurio(number) if number < 1 << 32 else None
+        return schema_id.encode_apicurio(number) if 0 < number < 1 << 32 else None
 
     def size(self, prefix: Buffer, /) -> int:
         """See :class:`Framing`."""

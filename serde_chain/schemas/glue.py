@@ -200,9 +200,13 @@ class GlueRegistry(SubjectNames):
         )
 
     def check(self) -> None:
-        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. Glue creates its default registry when needed."""
         name = self._name
-        self._ask(f"the registry {name}", self._client.get_registry, RegistryId={"RegistryName": name})
+        try:
+            self._ask(f"the registry {name}", self._client.get_registry, RegistryId={"RegistryName": name})
+        except SchemaRegistryError as error:
+            if self._code(error) != _ABSENT or name != NAME.default:
+                raise
 
     def close(self) -> None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""

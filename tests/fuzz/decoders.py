@@ -9,9 +9,11 @@ import random
 import re
 import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
+from uuid import UUID
 
 import msgspec
 import pydantic
@@ -20,18 +22,23 @@ from payload_stores.errors import PayloadStoreError
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.catalogue import find_format
 from serde_chain.errors import SerializationError
+from serde_chain.schemas import schema_id
 from serde_chain.schemas.schema_id import split_confluent, split_indexes
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.large_message.offload_codecs import NAMES, compressor, decompress
+from serde_chain.stages.protobuf import proto_text
+from serde_chain.stages.protobuf.schema import class_at
 from serde_chain.wire import entry_metadata
 from serde_chain.wire.reference_format import Reference
 from tests.models.alerts import MODELS, VALUES
+from tests.schemas import messages
 from tests.stages.cases import STAGES
 from tests.stages.protobuf.protobuf_messages import ALERT
 
 DOCUMENTED = (SerializationError, PayloadStoreError)
 SCHEMA = """{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"},
     {"name": "more", "type": ["null", "R"]}, {"name": "tags", "type": {"type": "array", "items": "string"}}]}"""
+GLUE = schema_id.encode_glue(UUID(int=1))
 KEYS = STAGES["encrypt"].config
 STORE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 100}
 LIMIT = {"compression.max.output.bytes": 1 << 20}
@@ -86,6 +93,13 @@ def readers_of_avro() -> Target:
         return found[0]
 
     return Target(decode, ways[0].seeds)
+
+
+def in_frame(registry: str, *seeds: bytes) -> Target:
+    """JSON in a registry's framing, which needs no answer of the registry."""
+    settings = {"schema.registry.type": registry, "schema.registry.url": "http://127.0.0.1:1", **LIMIT}
+    (read,) = DeserializerChain.from_config({"value.deserializer": "json", **settings}).stages
+    return Target(lambda data: read(data, RecordContext("t", "value", [])), seeds)
 
 
 def _outcome(target: Target, data: bytes) -> object:
@@ -168,6 +182,15 @@ def targets() -> dict[str, Target]:
         "envelope": Target(lambda data: envelope.key_of(envelope.split(data).head), sealed, (ValueError,)),
         "schema id": Target(
             lambda data: split_indexes(data, split_confluent(data)[1]), (b"\0\0\0\0\1\4\2\2",), (ValueError,)
+        ),
+        "ref": Target(lambda data: schema_id.split_ref(data, 0), (b"\4\n\2M1",), (ValueError,)),
+        "rank": Target(lambda data: schema_id.split_rank(data, 0), (b"\x81\1",), (ValueError,)),
+        "glue": in_frame("glue", GLUE + b"[1]", b"\3\5" + GLUE[2:] + zlib.compress(b'{"a": [1]}' * 9)),
+        "apicurio": in_frame("apicurio", b"\0\0\0\0\1[1]", b"\0" + (1).to_bytes(8, "big") + b"[1]"),
+        "proto": Target(
+            lambda data: class_at([proto_text.parse("f.proto", data.decode(errors="replace"))], (0,)),
+            (messages.TEXT.encode(), b'syntax = "proto2"; message M { optional group G = 1 { extensions 4 to max; } }'),
+            (ValueError,),
         ),
         "kip1159": marked("kip1159", "large-message"),
         "hop": marked("hop", "_format"),

@@ -32,16 +32,15 @@ enum Band { U = 0; G = 1; R = 2; }
 """
 
 
-def classes() -> tuple[Any, Any]:
-    """The classes of Alert and Visit."""
+def classes(text: str, *names: str) -> list[Any]:
+    """The classes of messages of a file."""
     pool = descriptor_pool.DescriptorPool()
     pool.AddSerializedFile(timestamp_pb2.DESCRIPTOR.serialized_pb)
-    pool.Add(proto_text.parse("survey.proto", TEXT))
-    alert, visit = (pool.FindMessageTypeByName(f"survey.{name}") for name in ("Alert", "Visit"))
-    return message_factory.GetMessageClass(alert), message_factory.GetMessageClass(visit)
+    pool.Add(proto_text.parse("survey.proto", text))
+    return [message_factory.GetMessageClass(pool.FindMessageTypeByName(f"survey.{name}")) for name in names]
 
 
-ALERT, VISIT = classes()
+ALERT, VISIT = classes(TEXT, "Alert", "Visit")
 MESSAGE: Final = ALERT(
     id=7, magnitude=21.5, scores={"real": 0.5}, history=[{"flux": [1.5]}], time={"seconds": 5}, name="M 51", band=2
 )

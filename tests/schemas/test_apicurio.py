@@ -15,7 +15,7 @@ from serde_chain.arrow.batch import Batch
 from serde_chain.testing.services import SchemaRegistry
 from tests.java_serdes import JavaSerde
 from tests.schemas.java import Java, running
-from tests.schemas.messages import MESSAGE, VISIT
+from tests.schemas.messages import MESSAGE, VISIT, classes
 from tests.stages.protobuf import protobuf_messages
 
 AVRO = json.dumps(
@@ -24,7 +24,8 @@ AVRO = json.dumps(
         "name": "Alert",
         "namespace": "survey",
         "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
-    }
+    },
+    separators=(",", ":"),
 )
 JSON = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
 VALUE = {"id": 7, "name": "M 51"}
@@ -91,14 +92,16 @@ def dotted(config: dict[str, object]) -> dict[str, object]:
 class Serde:
     """Apicurio's serializer and deserializer of one format."""
 
-    def __init__(self, java: Java, url: str, package: str, kind: str, config: dict[str, str]) -> None:
+    def __init__(
+        self, java: Java, url: str, package: str, kind: str, config: dict[str, str], *, is_key: bool = False
+    ) -> None:
         self._java = java
         serde = getattr(java.jvm.io.apicurio.registry.serde, package)
         settings = java.map({"apicurio.registry.url": url, "apicurio.registry.auto-register": "true", **config})
         self._serializer = getattr(serde, f"{kind}KafkaSerializer")()
         self._deserializer = getattr(serde, f"{kind}KafkaDeserializer")()
         for each in (self._serializer, self._deserializer):
-            each.configure(settings, False)
+            each.configure(settings, is_key)
 
     def write(self, topic: str, value: Any) -> tuple[bytes, list[tuple[str, bytes | str | None]]]:
         headers = self._headers([])
@@ -138,6 +141,30 @@ def test_avro_is_read_both_ways(java: Java, url: str, chains: tuple[Make, Make],
         assert len(written) == len(data)
     else:
         assert [pair[0] for pair in ctx.headers or ()] == [name for name, _ in headers if name.endswith("Id")]
+
+
+@pytest.mark.parametrize("way", ["contentId", "header", "header globalId"])
+def test_keys_are_read_both_ways(java: Java, url: str, topic: str, way: str) -> None:
+    theirs, ours = WAYS[way]
+    serde = Serde(java, url, "avro", "Avro", theirs, is_key=True)
+    config = {
+        "key.serializer": "avro",
+        "key.deserializer": "avro",
+        "avro.schema": AVRO,
+        "avro.framing": ours.get("framing", "apicurio"),
+        "schema.registry.type": "apicurio",
+        "schema.registry.url": url,
+        **{name: value for name, value in ours.items() if name != "framing"},
+    }
+    data, headers = serde.write(topic, java.avro(AVRO, VALUE))
+    ctx = RecordContext(topic, "key", [])
+    with SerializerChain.from_config(config, is_key=True) as write:
+        written = write(VALUE, ctx)
+    assert json.loads(serde.read(topic, ctx.headers, written).toString()) == VALUE
+    # The same version, though Java writes the schema without spaces.
+    assert (data, [pair for pair in headers if pair[0].endswith("Id")]) == (written, ctx.headers)
+    with DeserializerChain.from_config(config, is_key=True) as read:
+        assert read(data, RecordContext(topic, "key", list(headers))) == VALUE
 
 
 def test_a_schema_of_records_within_records(java: Java, url: str, chains: tuple[Make, Make], topic: str) -> None:
@@ -192,6 +219,26 @@ def test_imports_are_references(java: Java, url: str, chains: tuple[Make, Make],
     written = chains[0]("protobuf", protobuf_message_class=type(message))(message, value_of(other))
     assert bytes(serde.read(other, [], written).toByteArray()) == message.SerializeToString()
     assert chains[1]("protobuf")(written, value_of(other)).SerializeToString() == message.SerializeToString()
+
+
+def test_a_batch_of_protobuf_has_its_newest_schema(chains: tuple[Make, Make], topic: str) -> None:
+    text = 'syntax = "proto3"; package survey; message Star { int64 id = 1; }'
+    wider = text.replace("}", "string name = 2; google.protobuf.Timestamp time = 3; }").replace(
+        "message", 'import "google/protobuf/timestamp.proto"; message'
+    )
+    records = []
+    for schema, value in ((text, {"id": 1}), (wider, {"id": 2, "name": "Vega", "time": {"seconds": 5}})):
+        (star,) = classes(schema, "Star")
+        records.append(chains[0]("protobuf", protobuf_message_class=star)(star(**value), value_of(topic)))
+    read = chains[1]("protobuf")
+    for order in (records, records[::-1]):
+        values = read.to_arrow(order, topic=topic).to_pylist()
+        assert sorted(values, key=lambda value: value["id"]) == [
+            {"id": 1, "name": "", "time": None},
+            {"id": 2, "name": "Vega", "time": {"seconds": 5, "nanos": 0}},
+        ]
+    with pytest.raises(DecodeError, match=r"the record is a survey\.Star, expected survey\.Alert"):
+        chains[1]("protobuf", protobuf_message_name="survey.Alert")(records[0], value_of(topic))
 
 
 def test_one_column_of_all_ways(chains: tuple[Make, Make], topic: str) -> None:

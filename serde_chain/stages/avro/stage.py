@@ -103,16 +103,18 @@ class _Writer(NamedTuple):
         encode: Writes a record, including its prefix if that is the whole frame.
         schema: The schema.
         frame: The bytes and headers that name the schema.
+        is_prefixed: Whether the prefix is the whole frame.
     """
 
     encode: Callable[[Any], bytes]
     schema: AvroSchema
     frame: SchemaFrame
+    is_prefixed: bool
 
     @property
     def way(self) -> AvroWay | None:
         """The way for others; None if a record is more than a prefix and Avro's binary encoding."""
-        return AvroWay(self.schema, self.frame.prefix) if self.frame.is_prefix else None
+        return AvroWay(self.schema, self.frame.prefix) if self.is_prefixed else None
 
 
 class AvroWay(NamedTuple):
@@ -179,7 +181,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         writer = self._known.get(None if ctx is None else ctx.topic)
         if writer is None:
             return self._writers.transfer(ctx, lambda writer: self._write_by(writer, data, ctx))
-        return self._write_by(writer, data, ctx)
+        return writer.encode(data) if writer.is_prefixed else self._write_by(writer, data, ctx)
 
     def _write_keyed(self, data: Any, ctx: Context | None) -> bytes:
         key = key_of(ctx)
@@ -204,7 +206,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     def _write_by(self, writer: _Writer, data: Any, ctx: Context | None) -> bytes:
         encoded = writer.encode(data)
-        return encoded if writer.frame.is_prefix else writer.frame.put(encoded, ctx)
+        return encoded if writer.is_prefixed else writer.frame.put(encoded, ctx)
 
     def _encoder_without_registry(self, schema: AvroSchema) -> Callable[[Any], bytes]:
         if self._framing == CONTAINER:
@@ -258,7 +260,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(registered)
         frame = cast(Framing, self._frames).frame(registered)
-        return _Writer(self._encoder(schema, frame.prefix if frame.is_prefix else b"", self._write), schema, frame)
+        whole = frame.is_prefix
+        return _Writer(self._encoder(schema, frame.prefix if whole else b"", self._write), schema, frame, whole)
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Refuse a neighbour that moves fields, with ``avro.type``."""

@@ -166,6 +166,22 @@ def _pyspark() -> tuple[str, Path]:
     return pyspark.__version__, archives[-1]
 
 
+def retrieve(module: str, part: str, folder: Path, what: str) -> None:
+    """Fetch the jars of one part of a list, without comparing them.
+
+    Args:
+        module: The list: instructions for Ivy.
+        part: A configuration of the list.
+        folder: An empty folder.
+        what: The contents, for messages.
+
+    Raises:
+        ServiceMissingError: pyspark or Java is not installed.
+        ServiceDownloadError: The jars could not be fetched.
+    """
+    _retrieve(_pyspark()[1], module, part, folder, what)
+
+
 def _retrieve(ivy: Path, module: str, part: str, folder: Path, what: str) -> None:
     work = folder / ".ivy"
     work.mkdir()

@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import boto3
 import confluent_kafka
 import confluent_kafka.admin
 import pytest
@@ -568,6 +569,29 @@ def test_a_registry_that_answers(cluster: Make, registry: SchemaRegistry) -> Non
     })  # fmt: skip
     [found] = [check for check in looked.examined() if check.name == "registry"]
     assert found.level is Level.OK
+
+
+@pytest.mark.full
+def test_registries_of_other_types(
+    cluster: Make, registry: SchemaRegistry, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    server = registry.url.removesuffix("/apis/ccompat/v7")
+    glue = {"schema.registry.type": "glue", "glue.region": "eu-west-1", "glue.endpoint.url": s3_server.url}
+    # moto's default registry exists once it has a schema.
+    boto3.client("glue", region_name="eu-west-1", endpoint_url=s3_server.url).create_registry(RegistryName="doctor")
+    glue["glue.registry.name"] = "doctor"
+    apicurio = {"schema.registry.type": "apicurio", "schema.registry.url": f"{server}/apis/registry/v3"}
+    for settings, level, message in (
+        (glue, Level.OK, "it answers"),
+        ({**glue, "glue.registry.name": "none"}, Level.ERROR, "Glue refused the registry none: Registry is not found"),
+        (apicurio, Level.OK, "it answers"),
+        ({**apicurio, "schema.registry.url": registry.url}, Level.ERROR, "the schema registry refused to answer"),
+    ):
+        looked = cluster(**{**settings, "avro.schema": SCHEMA, "value.serializers": "avro"})
+        [found] = [check for check in looked.examined() if check.name == "registry"]
+        assert (found.level, found.message[: len(message)]) == (level, message)
 
 
 @pytest.mark.full

@@ -1,0 +1,77 @@
+"""Registries other than Confluent's in Spark, and Protobuf without a message class."""
+
+import json
+import uuid
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from serde_chain import ConfigError, SchemaRegistryError
+from serde_chain.spark import decode, deserialize, explain
+from serde_chain.testing.services import S3Server, SchemaRegistry
+from tests.schemas.messages import ALERT, MESSAGE
+from tests.spark.records import encoded, kafka, row
+
+OLDER = {"type": "record", "name": "Alert", "fields": [{"name": "id", "type": "long"}]}
+NEWER = {**OLDER, "fields": [*OLDER["fields"], {"name": "name", "type": "string", "default": ""}]}
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture(params=["glue", "apicurio"])
+def settings(
+    request: pytest.FixtureRequest, registry: SchemaRegistry, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> dict[str, Any]:
+    if request.param == "glue":
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+        return {
+            "schema.registry.type": "glue",
+            "glue.region": "eu-west-1",
+            "glue.endpoint.url": s3_server.url,
+        }
+    return {
+        "schema.registry.type": "apicurio",
+        "schema.registry.url": registry.url.replace("/apis/ccompat/v7", "/apis/registry/v3"),
+    }
+
+
+def test_spark_reads_avro_itself(spark: SparkSession, settings: dict[str, Any], topic: str) -> None:
+    writing = {"value.serializer": "avro", **settings}
+    rows = []
+    for at, schema in enumerate((OLDER, NEWER)):
+        value = {"id": at, "name": "a"}
+        rows.append(row(encoded({**writing, "avro.schema": json.dumps(schema)}, value, [], topic), [], at))
+    reading = {"value.deserializer": "avro", "avro.reader.schema": json.dumps(NEWER), **settings}
+    assert "Python the schema ids other than these 2" in explain(reading, topics=topic)
+    found = kafka(spark, rows).transform(decode(reading, engine="native", topics=topic)).select("value.*")
+    assert sorted(map(tuple, found.collect())) == [(0, ""), (1, "a")]
+
+
+def test_a_column_of_protobuf_is_typed_by_the_registry(
+    spark: SparkSession, settings: dict[str, Any], topic: str
+) -> None:
+    writing = {"value.serializer": "protobuf", "protobuf.message.class": ALERT, **settings}
+    records = kafka(spark, [row(encoded(writing, MESSAGE, [], topic), [], 0)])
+    reading = {"value.deserializer": "protobuf", **settings}
+    with pytest.raises(ConfigError, match=r"has 2 messages.*Set protobuf.message.name to one of survey\.Visit, survey"):
+        decode(reading, topics=topic)
+    reading["protobuf.message.name"] = "survey.Alert"
+    with pytest.raises(ConfigError, match=r"type of the values is unknown.*Pass topics="):
+        decode(reading)
+    found = records.transform(decode(reading, topics=topic))
+    assert "time:struct<seconds:bigint,nanos:int>" in found.schema["value"].dataType.simpleString()
+    ((value,),) = found.select("value").collect()
+    assert (value.id, value.magnitude, value.scores, value.band) == (7, 21.5, {"real": 0.5}, "R")
+    assert (value.time.seconds, [list(visit.flux) for visit in value.history]) == (5, [[1.5]])
+    column = deserialize("value", None, reading, topics=topic)
+    assert records.select(column.alias("v")).select("v.name").first() == ("M 51",)
+
+
+def test_a_topic_without_schemas_is_said(settings: dict[str, Any], topic: str) -> None:
+    with pytest.raises(SchemaRegistryError, match=f"the latest schema of {topic}"):
+        decode({"value.deserializer": "protobuf", **settings}, topics=topic)

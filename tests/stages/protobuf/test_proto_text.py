@@ -1,0 +1,131 @@
+"""The text of ``.proto`` files: what protobuf's own files say is what is read, and what is written is read again."""
+
+import importlib
+from typing import Any
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool
+
+from serde_chain.stages.protobuf import proto_text
+from serde_chain.stages.protobuf.schema import class_at
+from tests.stages.protobuf import protobuf_messages
+
+FILES = [
+    *(f"google.protobuf.{name}_pb2" for name in ("api", "struct", "timestamp", "type", "wrappers")),
+    *(f"google.{name}_pb2" for name in ("api.http", "rpc.status", "type.date")),
+]
+
+
+def plain(file: Any) -> Any:
+    """A file's descriptor without the options and names that do not change bytes."""
+    file.ClearField("options")
+    file.ClearField("service")
+    waiting = list(file.message_type)
+    enums = list(file.enum_type)
+    while waiting:
+        message = waiting.pop()
+        is_entry = message.options.map_entry
+        for name in ("options", "reserved_range", "reserved_name"):
+            message.ClearField(name)
+        if is_entry:
+            message.options.map_entry = True
+        for field in message.field:
+            field.ClearField("options")
+            field.ClearField("json_name")
+        waiting += message.nested_type
+        enums += message.enum_type
+    for enum in enums:
+        enum.ClearField("options")
+        for value in enum.value:
+            value.ClearField("options")
+    return file
+
+
+@pytest.mark.parametrize("module", FILES)
+def test_what_is_written_is_read_again(module: str) -> None:
+    file = importlib.import_module(module).DESCRIPTOR
+    expected = descriptor_pb2.FileDescriptorProto()
+    file.CopyToProto(expected)
+    parsed = proto_text.parse(expected.name, proto_text.write(expected))
+    pool = descriptor_pool.DescriptorPool()
+    add(pool, file.dependencies)
+    pool.AddSerializedFile(parsed.SerializeToString())  # resolves the types
+    found = descriptor_pb2.FileDescriptorProto()
+    pool.FindFileByName(expected.name).CopyToProto(found)
+    assert plain(found) == plain(expected)
+
+
+def add(pool: Any, files: Any) -> None:
+    for file in files:
+        add(pool, file.dependencies)
+        pool.AddSerializedFile(file.serialized_pb)
+
+
+def test_a_map_is_written_as_one() -> None:
+    assert "map<string, double> scores = 8;" in proto_text.write(protobuf_messages.FILES[1])
+
+
+PROTO2 = """
+syntax = 'proto2';
+package old.style;
+option java_package = "x.y"; option (custom).name = { a: "}" b: 1 };
+message Outer {
+  option deprecated = true;
+  required int32 id = 0x10 [default = 010, (mine) = {x: 1}];
+  repeated sint32 many = 2 [packed=true];
+  optional string text = 3 [default = "a\\"\\x41\\n" , deprecated = true];
+  optional group Part = 4 { optional bool flag = 5; }
+  oneof which { Kind kind = 6; .old.style.Outer outer = 7; }
+  extensions 100 to 199, 300 to max;
+  reserved 8, 9 to 11; reserved "gone";
+  enum Kind { option allow_alias = true; NONE = 0; NIL = 0; LOW = -5; reserved -7 to -6; };
+  extend Outer { optional int64 more = 150; }
+}
+service Ignored { rpc Call(Outer) returns (stream Outer) { option x = 1; } }
+"""
+
+
+def test_proto2() -> None:
+    outer = class_at([proto_text.parse("old.proto", PROTO2)], (0,))
+    fields = outer.DESCRIPTOR.fields_by_name
+    assert {name: field.number for name, field in fields.items()} == {
+        "id": 16, "many": 2, "text": 3, "part": 4, "kind": 6, "outer": 7,
+    }  # fmt: skip
+    assert (outer().id, outer().text) == (8, 'a"A\n')
+    message = outer(id=1, many=[-1, 2], part={"flag": True}, kind=-5)
+    # Tags 0x80 01 (id), 0x12 (packed), 0x23 … 0x24 (group), 0x30 (kind).
+    assert message.SerializeToString() == bytes.fromhex("1202010423280124 30fbffffffffffffffff01 800101")
+    assert outer.FromString(message.SerializeToString()).WhichOneof("which") == "kind"
+
+
+def test_editions() -> None:
+    text = """edition = "2023"; option features.field_presence = IMPLICIT;
+    message A { int32 id = 1; int32 seen = 2 [features.field_presence = EXPLICIT]; repeated int32 all = 3; }"""
+    fields = class_at([proto_text.parse("a.proto", text)], (0,)).DESCRIPTOR.fields_by_name
+    assert [fields[name].has_presence for name in ("id", "seen")] == [False, True]
+
+
+@pytest.mark.parametrize("name", ["B", 2, (0, 1)])
+def test_messages_are_named_in_three_ways(name: Any) -> None:
+    text = 'syntax = "proto3"; package p; message Z { message C {} message B {} } message A {}'
+    assert class_at([proto_text.parse("p.proto", text)], name).DESCRIPTOR.full_name == {
+        "B": "p.Z.B", 2: "p.Z.B", (0, 1): "p.Z.B",
+    }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("message A {", "line 1 has unexpected the end of the text"),
+        ('syntax = "proto4";', "unexpected the syntax proto4"),
+        ("message A { int32 id = x; }", "unexpected x"),
+        ("message A { int32 id = 99999999999; }", "unexpected 99999999999"),
+        ("\n\nmessage A { ? }", r"line 3 has unexpected '\? }'"),
+        ("message A {" * 200, "nest deeper than 100 levels"),
+        ("/* no end", "line 1 has unexpected"),
+        ("words alone", "unexpected words"),
+    ],
+)
+def test_other_texts_are_refused(text: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        proto_text.parse("a.proto", text)
