@@ -14,7 +14,8 @@ extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphin
 exclude_patterns = ["_build"]
 
 # Links to headings are checked like links to pages: the build fails if one is broken.
-myst_enable_extensions = ["colon_fence"]
+myst_enable_extensions = ["colon_fence", "substitution"]
+myst_substitutions = {"release": release}
 myst_heading_anchors = 4
 nitpicky = True
 # Names in signatures, such as types of other packages and type variables, need no target here; references in

@@ -11,7 +11,7 @@ from payload_stores.registry import STORES
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md")))
+PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md")))
 
 
 def test_configuration_page_lists_every_key_with_its_default() -> None:
@@ -51,3 +51,11 @@ def test_until_a_release_each_page_that_installs_says_how() -> None:
         text = page.read_text(encoding="utf-8")
         installs = re.search(r"pip install .*serde-chain", text) and page.name != "installation.md"
         assert text.count(told) == (1 if installs and not released else 0), page.name
+
+
+def test_the_citation_is_of_this_version() -> None:
+    cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
+    assert cited is not None
+    assert project is not None
+    assert cited[1] == project[1]
