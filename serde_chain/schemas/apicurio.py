@@ -125,7 +125,7 @@ class ApicurioRegistry(SubjectNames):
 
     def check(self) -> None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        self._json("to answer", "GET", "system/info")
+        self._json("its version", "GET", "system/info")
 
     def close(self) -> None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
