@@ -28,15 +28,20 @@ from serde_chain.schemas.schema_id import GlobalId, SchemaKey
 __all__ = ["GLOBAL_ID", "ID_BYTES", "OPTIONS", "USE_ID", "ApicurioRegistry"]
 
 GLOBAL_ID: Final = "globalid"
+
+
+def _id_bytes(value: object) -> int:
+    if str(value) not in {"4", "8"}:
+        raise ValueError("expected 4 or 8")
+    return int(str(value))
+
+
 GROUP: Final = Option("apicurio.group.id", text, "default", doc="group of the artifacts")
 USE_ID: Final = Option(
     "apicurio.use.id", choice("contentid", GLOBAL_ID), "contentid", doc="the id in records: contentId, globalId"
 )
 ID_BYTES: Final = Option(
-    "apicurio.id.bytes",
-    choice("4", "8"),
-    "4",
-    doc="bytes of the id that is written: 4, 8 (legacy); readers take both",
+    "apicurio.id.bytes", _id_bytes, 4, doc="bytes of the id that is written: 4, 8 (legacy); readers take both"
 )
 CA: Final = Option("schema.registry.ssl.ca.location", text, None, doc="file with the registry's certificate authority")
 
@@ -120,7 +125,7 @@ class ApicurioRegistry(SubjectNames):
 
     def check(self) -> None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        self._json("to answer", "GET", "system/info")
+        self._json("its version", "GET", "system/info")
 
     def close(self) -> None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""

@@ -12,6 +12,7 @@ from uuid import UUID
 
 from serde_chain.base import Buffer
 from serde_chain.codecs import CODECS, MAX_OUTPUT
+from serde_chain.errors import EncodeError
 from serde_chain.record import KEY, VALUE, Context, get_header, set_headers
 from serde_chain.schemas import schema_id
 from serde_chain.schemas.apicurio import GLOBAL_ID, ID_BYTES, USE_ID
@@ -297,7 +298,7 @@ class Apicurio(Framing):
     def __init__(self, config: Mapping[str, object], *, in_header: bool, is_key: bool) -> None:
         self._in_header = in_header
         self._by_global_id = USE_ID.read(config) == GLOBAL_ID
-        self._id_bytes = int(ID_BYTES.read(config))
+        self._id_bytes = ID_BYTES.read(config)
         field = KEY if is_key else VALUE
         self._content_header, self._global_header = f"apicurio.{field}.contentId", f"apicurio.{field}.globalId"
         self.header_names = (self._content_header, self._global_header)
@@ -325,6 +326,10 @@ class Apicurio(Framing):
         if self._in_header:
             name = self._global_header if self._by_global_id else self._content_header
             return SchemaFrame(b"", {name: number.to_bytes(8, "big")})
+        if number >> (8 * self._id_bytes):
+            raise EncodeError(
+                f"the schema id {number} has more than {self._id_bytes} bytes", hint=f"Set {ID_BYTES.name} = 8"
+            )
         return SchemaFrame(schema_id.encode_apicurio(number, self._id_bytes))
 
     def prefix_of(self, key: SchemaKey) -> bytes | None:

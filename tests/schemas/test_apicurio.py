@@ -13,6 +13,7 @@ import pytest
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow.batch import Batch
 from serde_chain.testing.services import SchemaRegistry
+from tests.http_servers import reply, serve
 from tests.java_serdes import JavaSerde
 from tests.schemas.java import Java, running
 from tests.schemas.messages import MESSAGE, VISIT, classes
@@ -294,20 +295,35 @@ def test_groups_are_apart(chains: tuple[Make, Make], topic: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "message"), [("http://127.0.0.1:1", "did not answer"), (None, "Check the path in schema.registry.url")]
+    ("status", "body", "message", "transient"),
+    [
+        (404, b"<html>", "Check the path in schema.registry.url", False),
+        (404, b'{"name": "NotFoundException", "title": "no such path"}', "no such path", False),
+        (200, b"<html>", "its answer on schema 1 is not JSON", False),
+        (401, b"[]", "HTTP 401", False),
+        (503, b"", "HTTP 503", True),
+    ],
 )
-def test_another_address_is_not_the_records_fault(
-    registry: SchemaRegistry, topic: str, url: str | None, message: str
+def test_another_server_is_not_the_records_fault(
+    topic: str, status: int, body: bytes, message: str, *, transient: bool
 ) -> None:
-    config = {
-        "value.deserializer": "avro",
-        "schema.registry.type": "apicurio",
-        "schema.registry.url": url or registry.url,
-    }
+    with serve(lambda request: reply(request, status, body)) as url:
+        error = refused(topic, url)
+    assert message in str(error)
+    assert (error.about_record, error.transient) == (False, transient)
+
+
+def test_a_registry_that_is_down_is_not_the_records_fault(topic: str) -> None:
+    error = refused(topic, "http://127.0.0.1:1")
+    assert "did not answer" in str(error)
+    assert (error.about_record, error.transient) == (False, True)
+
+
+def refused(topic: str, url: str) -> SchemaRegistryError:
+    config = {"value.deserializer": "avro", "schema.registry.type": "apicurio", "schema.registry.url": url}
     with DeserializerChain.from_config(config) as read, pytest.raises(SchemaRegistryError) as caught:
         read(b"\0\0\0\0\1\2", value_of(topic))
-    assert message in f"{caught.value}"
-    assert not caught.value.about_record
+    return caught.value
 
 
 def test_the_framing_belongs_to_the_registry(url: str) -> None:

@@ -7,7 +7,10 @@ from confluent_kafka.schema_registry.serde import SchemaId as ConfluentSchemaId
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from serde_chain.errors import EncodeError
 from serde_chain.schemas import schema_id
+from serde_chain.schemas.framing import Apicurio
+from serde_chain.schemas.registry import RegisteredSchema
 from tests.hypothesis_profiles import examples
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
@@ -78,6 +81,14 @@ def test_apicurio() -> None:
     assert schema_id.split_ref(bytes.fromhex("ff040a024d31ff"), 1) == ("M1", 6)
     with pytest.raises(ValueError, match="truncated after 5 bytes"):
         schema_id.split_apicurio(bytes(5))
+
+
+def test_an_id_that_is_too_large_is_said() -> None:
+    schema = RegisteredSchema(1 << 32, "")
+    with pytest.raises(EncodeError, match=r"more than 4 bytes.*Set apicurio\.id\.bytes = 8"):
+        Apicurio({}, in_header=False, is_key=False).frame(schema)
+    wide = Apicurio({"apicurio.id.bytes": 8}, in_header=False, is_key=False)
+    assert wide.frame(schema).prefix == b"\0\0\0\0\1" + bytes(4)
 
 
 @pytest.mark.parametrize("data", ["", "04", "040a02", "040a034d31", "050a024d3100", "0412024d31", "040a02ffff"])
