@@ -133,7 +133,7 @@ def read_model(config: Mapping[str, object], option: Option[Any], *excluded: Opt
     found = import_object(source, "model") if isinstance(source, str) else source
     if not isinstance(found, type) or not _is_model(found):
         raise ConfigError(
-            f"{option.name} is not a model: {found!r}",
+            f"{option.name} is not a model, but of type {type(found).__qualname__}",
             hint="Name a class of msgspec.Struct, pydantic.BaseModel, attrs or dataclasses",
             key=option.name,
         )

@@ -46,7 +46,10 @@ Out = TypeVar("Out", covariant=True)
 
 def _encode_text(data: Any) -> bytes:
     if not isinstance(data, str):
-        raise _wrong_type("string", "str", data)
+        error = _wrong_type("string", "str", data)
+        is_binary = isinstance(data, (bytes, bytearray, memoryview))
+        error.hint = f"Begin the chain with {'bytes' if is_binary else 'a stage for such values, such as json or long'}"
+        raise error
     try:
         return data.encode()
     except UnicodeEncodeError as error:
@@ -94,7 +97,7 @@ def _number_encoder(stage: str, layout: str, *accepts: type) -> Callable[[Any], 
         try:
             return pack(data)
         except (struct.error, OverflowError) as error:
-            raise EncodeError(f"{data!r} does not fit in a {stage} of {fixed.size} bytes") from error
+            raise EncodeError(f"{data!r} does not fit in {fixed.size} bytes, the size of {stage}") from error
 
     return encode
 
