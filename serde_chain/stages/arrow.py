@@ -26,7 +26,7 @@ _EXTRA: Final = "arrow"
 
 
 class ArrowSerializer(PartsSerializer[Any]):
-    """Writes a ``pyarrow.Table`` or ``RecordBatch`` as an IPC stream, uncompressed.
+    """Writes a ``pyarrow.Table`` or ``RecordBatch`` as an IPC stream, uncompressed; not for record keys.
 
     Before ``large-message``, tables of 32 MiB and more are uploaded from their own memory.
 
@@ -37,6 +37,8 @@ class ArrowSerializer(PartsSerializer[Any]):
         >>> DeserializerChain.from_config({"value.deserializer": "arrow"})(data).to_pylist()
         [{'flux': 1.5}]
     """
+
+    varies = "Equal tables may have other chunks and dictionaries: give keys another stage, such as msgpack"
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Load the package."""

@@ -16,7 +16,7 @@ import safetensors.numpy
 from hypothesis import strategies as st
 
 from payload_stores.memory import MemoryStore
-from serde_chain import DecodeError, DeserializerChain, EncodeError, RecordContext, SerializerChain
+from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, RecordContext, SerializerChain
 from serde_chain.base import STREAMED_BYTES, BufferReader
 from serde_chain.testing import SerializerTests
 from tests.stages.test_conformance import TEXT
@@ -56,7 +56,9 @@ class TestNpy(Encoded):
     foreign = (b"", b"text", b"\x93NUMPY", b"\x93NUMPY\x03\x00" + bytes(20))
 
     def equal(self, given_: Any, got: Any) -> bool:
-        return bool(given_.dtype == got.dtype and given_.shape == got.shape and given_.tobytes() == got.tobytes())
+        native = given_.dtype.newbyteorder("=")  # keys are little-endian
+        same = native == got.dtype.newbyteorder("=") and given_.shape == got.shape
+        return bool(same and given_.astype(native).tobytes() == got.astype(native).tobytes())
 
 
 class TestSafetensors(Encoded):
@@ -134,6 +136,15 @@ def test_npy_is_what_numpy_saves(dtype: Any, order: Any) -> None:
     assert found.flags.f_contiguous is value.flags.f_contiguous
     assert np.array_equal(found, value)
     assert np.array_equal(np.load(io.BytesIO(write("npy", value[::2])), allow_pickle=False), value[::2])
+
+
+def test_equal_arrays_are_equal_keys() -> None:
+    key = SerializerChain.from_config({"key.serializer": "npy"}, is_key=True)
+    value = np.arange(6).reshape(2, 3)
+    assert key(value) == key(np.asfortranarray(value)) == key(value.astype(">i8")) == write("npy", value)
+    assert key(np.array(7, ">i8")) == write("npy", np.array(7, "<i8"))
+    with pytest.raises(ConfigError, match=r"arrow .* is not for keys"):
+        SerializerChain.from_config({"key.serializer": "arrow"}, is_key=True)
 
 
 def test_safetensors_are_what_the_package_saves() -> None:
