@@ -322,6 +322,25 @@ def test_wrong_offsets_of_arrow() -> None:
         read("arrow", data.replace(b"abcd", b"\xff\xff\xff\xff"))
 
 
+def test_names_of_arrow_that_are_no_text() -> None:
+    names = (("name", pa.array([1])), ("a", pa.array([{"name": 1}])), ("a", pa.array([1], pa.timestamp("s", "name"))))
+    encoded = pa.DictionaryArray.from_arrays(pa.array([0], pa.int8()), pa.array([{"name": 1}]))
+    for name, column in (*names, ("a", encoded)):
+        data = stream(pa.table({name: column}))
+        assert b"name" in data
+        read("arrow", data)
+        with pytest.raises(DecodeError, match="not an Arrow IPC stream"):
+            read("arrow", data.replace(b"name", b"na\xffe"))
+
+
+def test_rows_without_columns() -> None:
+    batch = pa.RecordBatch.from_struct_array(pa.array([{}] * 1000, pa.struct([])))
+    data = stream(pa.Table.from_batches([batch]))
+    assert read("arrow", data).num_rows == 1000
+    with pytest.raises(DecodeError, match="more than"):
+        read("arrow", data.replace(struct.pack("<q", 1000), struct.pack("<q", 2**33)))
+
+
 def nested(levels: int) -> bytes:
     return b"\x91" * levels + b"\x01"
 
