@@ -85,7 +85,7 @@ def _outcome(target: Target, data: bytes) -> object:
 
 def columns() -> list[Any]:
     """Columns of types that nest, share values, or take no bytes."""
-    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3]), pa.array([7, 8]))
+    runs = pa.RunEndEncodedArray.from_arrays([1, 3], [7, 8])
     kinds = pa.array([0, 1, 0], pa.int8())
     dense = pa.UnionArray.from_dense(kinds, pa.array([0, 0, 1], pa.int32()), [pa.array([1, 2]), pa.array(["s"])])
     return [
