@@ -31,7 +31,8 @@ class NpySerializer(PartsSerializer[Any]):
     Before ``large-message``, arrays of 32 MiB and more are uploaded from their own memory, so they must not be modified
     before delivery.
 
-    Refuses subclasses of arrays except ``memmap``: a mask or a unit would be lost.
+    Record keys are in C order and little-endian. Refuses subclasses of arrays except ``memmap``: a mask or a unit would
+    be lost.
 
     Example:
         >>> import numpy
@@ -51,6 +52,8 @@ class NpySerializer(PartsSerializer[Any]):
                 raise EncodeError(f"npy takes numpy.ndarray, not {type(data).__name__}", hint=_READ)
             try:
                 _check_dtype(data.dtype)
+                if is_key:
+                    data = numpy.asarray(data, data.dtype.newbyteorder("<"), order="C")
                 # Copies only arrays with gaps. A Fortran-ordered array has the bytes of its transpose in C order.
                 if not (data.flags.c_contiguous or data.flags.f_contiguous):
                     data = numpy.ascontiguousarray(data)

@@ -18,6 +18,8 @@ from uuid import UUID
 import msgspec
 import pydantic
 
+import pyarrow as pa
+
 from payload_stores.errors import PayloadStoreError
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.catalogue import find_format
@@ -109,6 +111,25 @@ def _outcome(target: Target, data: bytes) -> object:
         return re.sub(" at 0x[0-9a-f]+", "", str(error))
 
 
+def columns() -> list[Any]:
+    """Columns of types that nest, share values, or take no bytes."""
+    runs = pa.RunEndEncodedArray.from_arrays([1, 3], [7, 8])
+    kinds = pa.array([0, 1, 0], pa.int8())
+    dense = pa.UnionArray.from_dense(kinds, pa.array([0, 0, 1], pa.int32()), [pa.array([1, 2]), pa.array(["s"])])
+    return [
+        pa.array([{"a": 1, "b": ["x"]}, None]),
+        pa.array([[("k", 1)], [], None], pa.map_(pa.string(), pa.int8())),
+        pa.array(["x" * 20, "y", None], pa.string_view()),
+        pa.array([[1, 2], [3], None], pa.list_view(pa.int16())),
+        pa.array([[1, 2], [3, 4]], pa.list_(pa.int8(), 2)),
+        pa.array(["a", "b", "a"]).dictionary_encode(),
+        pa.array([1, 2], pa.timestamp("ns", "UTC")),
+        pa.nulls(3),
+        runs,
+        dense,
+    ]
+
+
 def marked(name: str, header: str) -> Target:
     """A format of large messages, with the input's first two bytes as a header's value."""
     found = find_format(name)
@@ -167,6 +188,7 @@ def targets() -> dict[str, Target]:
         "json of msgspec": chain("json", Packed(1, [Packed(2)]), json_type=Packed),
         "json of pydantic": chain("json", Checked(id=1, more=[Checked(id=2)]), json_type=Checked),
         "readers of avro": readers_of_avro(),
+        "arrow of many types": chain("arrow", *(pa.table({"a": column}) for column in columns())),
         "protobuf": chain("protobuf", alert, protobuf_message_class=ALERT, protobuf_values="dict"),
         "json": numbers,
         **{

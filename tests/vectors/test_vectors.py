@@ -1,6 +1,7 @@
 """The vectors that the package ships, written and read by our own chains."""
 
 import json
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -21,6 +22,13 @@ from tests.vectors.independent import READERS
 OF_CHAINS = set(FILES) - {"hop", "kafka-references", "dead-letters"}
 
 
+@pytest.fixture(scope="module")
+def place(s3_server: S3Server) -> Iterator[tuple[Any, dict[str, str]]]:
+    """The client of the vectors' bucket, and its settings."""
+    with bucket(s3_server) as found:
+        yield found
+
+
 def vectors(*names: str) -> pytest.MarkDecorator:
     found = [
         (name, vector)
@@ -36,9 +44,9 @@ def headers_of(vector: Any, member: str = "headers") -> Any:
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_files_are_what_the_writers_write(name: str, s3_server: S3Server) -> None:
-    with bucket(s3_server) as (client, store):
-        assert (FOLDER / f"{name}.json").read_text(encoding="utf-8") == text_of(build(name, client, store))
+def test_the_files_are_what_the_writers_write(name: str, place: Any) -> None:
+    client, store = place
+    assert (FOLDER / f"{name}.json").read_text(encoding="utf-8") == text_of(build(name, client, store))
 
 
 def test_every_file_has_records_that_are_read_and_ones_that_are_refused() -> None:
@@ -50,14 +58,14 @@ def test_every_file_has_records_that_are_read_and_ones_that_are_refused() -> Non
 
 
 @vectors(*OF_CHAINS)
-def test_readers_of_chains(vector: Any, s3_server: S3Server) -> None:
-    with bucket(s3_server) as (client, store):
-        if "error" in vector:
-            with pytest.raises((SerializationError, PayloadStoreError)) as caught:
-                read(vector, client, store)
-            assert type(caught.value).__name__ == vector["error"]
-            return
-        result, headers = read(vector, client, store)
+def test_readers_of_chains(vector: Any, place: Any) -> None:
+    client, store = place
+    if "error" in vector:
+        with pytest.raises((SerializationError, PayloadStoreError)) as caught:
+            read(vector, client, store)
+        assert type(caught.value).__name__ == vector["error"]
+        return
+    result, headers = read(vector, client, store)
     expected = bytes.fromhex(vector["result"]) if "result" in vector else value_of(vector)
     assert result == expected
     assert headers == headers_of(vector, "result_headers") + headers_of(vector, "user_headers")
