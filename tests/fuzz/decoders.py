@@ -16,9 +16,8 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-import pydantic
-
 import pyarrow as pa
+import pydantic
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
