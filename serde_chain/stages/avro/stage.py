@@ -287,12 +287,12 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     def column_writer(self, ctx: Context | None) -> ColumnWriter | None:
         """Writes columns, compiled if possible. See :class:`serde_chain.arrow.SupportsColumns`."""
-        native_writer, way = self.native_writer(ctx), self.way_of(ctx)
-        if native_writer is not None or way is None or way.schema.unbounded:
-            return native_writer
+        way = self.way_of(ctx)
+        if way is None or way.schema.unbounded:
+            return None
         from serde_chain.stages.avro.arrow.column_writer import KernelWriter
 
-        return KernelWriter(way.schema, way.prefix, ordered=self._is_key)
+        return KernelWriter(way.schema, way.prefix, ordered=self._is_key, native=self.native_writer(ctx))
 
     def native_writer(self, ctx: Context | None) -> NativeWriter | None:
         """Writes Arrow arrays without Python objects, by the compiled part.

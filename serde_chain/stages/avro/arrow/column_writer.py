@@ -1,4 +1,4 @@
-"""Writes Arrow columns as Avro records with kernels of pyarrow, where the compiled part is not installed.
+"""Writes Arrow columns as Avro records with kernels of pyarrow, where the compiled part does not.
 
 The bytes are those that fastavro writes for the same values. Decimals, unions whose columns are not structs of members,
 values out of Python's range, and all that needs a conversion are not taken: fastavro writes these, and reports errors.
@@ -7,9 +7,11 @@ values out of Python's range, and all that needs a conversion are not taken: fas
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from serde_chain.arrow.kernels import Kernels
+from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.resolution import bare, kind, members
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -34,6 +36,7 @@ class KernelWriter:
         schema: The schema of the records.
         prefix: The bytes in front of each record.
         ordered: Whether maps must be sorted; columns with maps are not taken then.
+        native: The compiled part's writer, which is faster, and takes other columns.
 
     Example:
         >>> import pyarrow as pa
@@ -42,7 +45,10 @@ class KernelWriter:
         [b'\x02\x08M 51', b'\x00']
     """
 
-    def __init__(self, schema: AvroSchema, prefix: bytes = b"", *, ordered: bool = False) -> None:
+    def __init__(
+        self, schema: AvroSchema, prefix: bytes = b"", *, ordered: bool = False, native: NativeWriter | None = None
+    ) -> None:
+        self._native = native
         self._schema = schema
         self._prefix = prefix
         self._ordered = ordered
@@ -55,11 +61,14 @@ class KernelWriter:
             values: A ``pyarrow.Array``; nulls stay null, unless the schema is a union.
 
         Returns:
-            A ``pyarrow.BinaryArray``, and no rows: all are taken, or none.
+            A ``pyarrow.BinaryArray``, and the rows that are not taken; none if the kernels wrote it.
 
         Raises:
             ValueError: The column, or a value, is not taken.
         """
+        if self._native is not None:
+            with suppress(ValueError):
+                return self._native.write(values)
         kernels, schema = self._kernels, self._schema
         is_union = isinstance(schema.parsed, list)
         try:
