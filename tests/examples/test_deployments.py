@@ -1,0 +1,121 @@
+"""The files for Grafana, compose, Kubernetes and Airflow name metrics, options and commands that exist."""
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+from prometheus_client import Counter, Gauge, Histogram
+
+from payload_stores.offload_server.metrics import Metrics
+from serde_chain.cli.commands import commands
+from tests.environments import ROOT
+
+EXAMPLES = ROOT / "examples"
+DASHBOARDS = sorted((EXAMPLES / "grafana").glob("*.json"))
+# Of OpenTelemetry's units, what Prometheus appends to names; annotations in braces add nothing.
+UNITS = {"s": "_seconds", "By": "_bytes"}
+
+
+def documents(path: Path) -> list[Any]:
+    return [*yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+
+
+def expressions(path: Path) -> Iterator[str]:
+    for panel in json.loads(path.read_text(encoding="utf-8"))["panels"]:
+        yield from (target["expr"] for target in panel["targets"])
+
+
+def metrics_of_clients() -> set[str]:
+    """The names under which Prometheus has the metrics in the table of docs/telemetry.md."""
+    page = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8").split("## Metrics")[1]
+    rows = re.findall(r"^\| (`[^|]+`) \| ([^|]+) \| ([^|]+) \|$", page, re.MULTILINE)
+    names = set()
+    for listed, unit, what in rows:
+        for name in re.findall(r"`([a-z_.]+)`", listed):
+            base = name.replace(".", "_") + UNITS.get(unit, "")
+            if "histogram" in what:
+                names |= {f"{base}_{part}" for part in ("bucket", "sum", "count")}
+            else:
+                names.add(base if "in flight" in what else f"{base}_total")
+    return names
+
+
+def metrics_of_the_server() -> set[str]:
+    suffixes = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
+    names = {"process_resident_memory_bytes"}
+    for value in vars(Metrics()).values():
+        if isinstance(value, (Counter, Gauge, Histogram)):
+            names |= {family.name + suffix for family in value.describe() for suffix in suffixes[family.type]}
+    return names
+
+
+@pytest.mark.parametrize("path", DASHBOARDS, ids=lambda path: path.stem)
+def test_dashboards_ask_for_metrics_that_exist(path: Path) -> None:
+    known = metrics_of_clients() | metrics_of_the_server()
+    for expression in expressions(path):
+        named = set(re.findall(r"\b((?:serde_chain|messaging_client|offload|process)_[a-z_]+)(?=[{\[])", expression))
+        assert named, expression
+        assert named <= known, expression
+
+
+def test_labels_are_attributes() -> None:
+    page = (ROOT / "docs" / "telemetry.md").read_text(encoding="utf-8")
+    known = {name.replace(".", "_") for name in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", page)}
+    for expression in expressions(EXAMPLES / "grafana" / "clients.json"):
+        for label in re.findall(r"\b(messaging_[a-z_]+|error_type|serde_chain_outcome)(?:=|[,)])", expression):
+            assert label in {*known, "serde_chain_outcome"}, expression
+
+
+def command_of(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that some words call, and its arguments."""
+    command: click.Command = commands
+    while isinstance(command, click.Group):
+        command, words = command.commands[words[0]], words[1:]
+    return command, words
+
+
+def check(words: list[str]) -> None:
+    command, arguments = command_of(words)
+    known = {name for param in command.params for name in param.opts}
+    for option in (word.partition("=")[0] for word in arguments if word.startswith("-")):
+        assert option in known, words
+
+
+def test_servers_are_started_with_options_that_exist() -> None:
+    [compose] = documents(EXAMPLES / "offload-server" / "compose.yaml")
+    check(["offload-server", "run", *compose["services"]["offload-server"]["command"]])
+    [deployment] = [
+        each for each in documents(EXAMPLES / "offload-server" / "kubernetes.yaml") if each["kind"] == "Deployment"
+    ]
+    [container] = deployment["spec"]["template"]["spec"]["containers"]
+    check(["offload-server", "run", *container["args"]])
+    # The index has one owner, and a stopping server has the time that docs/deployment.md says.
+    assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]["type"]) == (1, "Recreate")
+    assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 45
+    assert compose["services"]["offload-server"]["stop_grace_period"] == "45s"
+
+
+def test_jobs_are_started_with_options_that_exist() -> None:
+    jobs = documents(EXAMPLES / "sweep" / "kubernetes.yaml")
+    for job in jobs:
+        [container] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
+        program, *words = container["command"]
+        assert program == "serde-chain"
+        check(words)
+        assert job["spec"]["concurrencyPolicy"] == "Forbid"
+    assert [job["metadata"]["name"] for job in jobs] == ["sweep", "audit"]
+
+
+def test_airflow_runs_commands_that_exist() -> None:
+    source = (EXAMPLES / "sweep" / "airflow_dags.py").read_text(encoding="utf-8")
+    compile(source, "airflow_dags.py", "exec")
+    found = re.findall(r'bash_command=f"\{COMMAND\} ([^"]+)"', source)
+    assert len(found) == 2
+    for line in found:
+        check(shlex.split(line))
