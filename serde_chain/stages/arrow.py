@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
@@ -36,6 +37,8 @@ _CHILDREN: Final = 5
 _FIELD_METADATA: Final = 6
 _TIMESTAMP: Final = 10
 _UNION: Final = 14
+# In pyarrow's text on a wrong value, but not in the name of a type.
+_NUMBER: Final = re.compile(r"(?<![\w(\[])-?\d[\d.]*")
 _CONTINUATION: Final = 0xFFFFFFFF
 # Reading copies what several places share, so that some bytes could become gigabytes.
 _MOST_SHARED: Final = 16
@@ -113,7 +116,7 @@ class ArrowDeserializer(PlainDeserializer[Any]):
                     raise ValueError("it has no end, so it may be truncated")
                 table.validate()
                 _check_views(table, arrow, _MOST_SHARED * size)
-                table.validate(full=True)
+                _validate(table, arrow)
             except Exception as error:
                 message = str(error)
                 drop_data(error)
@@ -250,6 +253,21 @@ def _field(flat: memoryview, table: int, number: int) -> int | None:
     """The table, text or vector in a field of a table; None if it is absent."""
     place = _place(flat, table, number)
     return None if place is None else _table_at(flat, place)
+
+
+def _validate(table: Any, arrow: Any) -> None:
+    """Check all values.
+
+    Raises:
+        ValueError: One is wrong; the text does not quote it.
+    """
+    try:
+        table.validate(full=True)
+    except arrow.ArrowInvalid as error:
+        said = _NUMBER.sub("…", str(error))
+    else:
+        return
+    raise ValueError(said)
 
 
 def _check_views(table: Any, arrow: Any, most: int) -> None:

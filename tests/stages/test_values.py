@@ -319,6 +319,13 @@ def _pair_of(data: bytes, name: bytes, starts: dict[int, list[int]]) -> int:
     return next(start for start in (at - 4, at - 8) if start in starts)
 
 
+def test_a_wrong_value_of_arrow_is_not_quoted() -> None:
+    column = pa.array([-123_456_789], pa.int32()).view(pa.time32("s"))
+    with pytest.raises(DecodeError, match=r"time32\[s\] … is not within") as raised:
+        read("arrow", stream(pa.table({"a": column})))
+    assert "456" not in f"{raised.value}{raised.value.__cause__!r}{raised.value.__cause__.__context__!r}"  # type: ignore[union-attr]
+
+
 def test_metadata_of_arrow_that_are_shared() -> None:
     """Reading copies them for each offset: a megabyte would become gigabytes."""
     names = [f"name-{number:04}".encode() for number in range(50)]
