@@ -7,11 +7,15 @@ here: a class of it proves that it is loaded.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib
+import re
 import sys
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from payload_stores.options import Option, text
@@ -196,14 +200,59 @@ def model_of(cls: Any) -> Model | None:
     return None
 
 
-def refusal(error: Exception) -> str:
-    """What a model says of a value that it refuses, without the value."""
-    pydantic: Any = sys.modules.get("pydantic")
+def refusal(error: Exception, cls: type) -> str:
+    """What a model says of a value that it refuses: where and why, without a part of the value.
+
+    Args:
+        error: What its library has raised. Texts of validators of its own are left out: most quote the value.
+        cls: The model.
+    """
+    pydantic, msgspec = (sys.modules.get(name) for name in ("pydantic", "msgspec"))
+    name = type(error).__name__
     if pydantic is not None and isinstance(error, pydantic.ValidationError):
         first, *others = error.errors(include_url=False, include_input=False, include_context=False)
-        where = ".".join(map(str, first["loc"])) or "the value"
-        return f"{where}: {first['msg']}" + (f", and {len(others)} more" if others else "")
-    return f"{type(error).__name__}: {error}"[:300]
+        names = _names(cls)
+        # Names of unknown members and of a mapping are parts of the value.
+        where = ".".join(str(step) if step in names or type(step) is int else "[...]" for step in first["loc"])
+        why = first["msg"] if first["type"] in _kinds_of_pydantic() else "refused by a validator"
+        return f"{where or 'the value'}: {why}" + (f", and {len(others)} more" if others else "")
+    if msgspec is not None and isinstance(error, msgspec.MsgspecError) and error.__cause__ is None:
+        return f"{name}: {_QUOTES.sub(_unquoted, str(error))}"[:300]
+    return name
+
+
+# The texts of msgspec that quote the value, and the place that follows.
+_QUOTES: Final = re.compile(r"^(Invalid(?: enum)? value|Object contains unknown field) .*?( - at `[^`]*`)?$", re.DOTALL)
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    return found[1] + (found[2] or "")
+
+
+@cache
+def _kinds_of_pydantic() -> frozenset[str]:
+    """Errors whose text is pydantic's own, and has no part of the value."""
+    kinds = typing.get_args(importlib.import_module("pydantic_core.core_schema").ErrorType)
+    return frozenset(kinds) - {"value_error", "assertion_error", "union_tag_invalid"}
+
+
+@cache
+def _names(cls: type) -> frozenset[str]:
+    """The names of all fields of a model, and of the models within."""
+    names: set[str] = set()
+    seen: list[Any] = []
+    waiting: list[Any] = [cls]
+    while waiting:
+        kind = waiting.pop()
+        if kind in seen:
+            continue
+        seen.append(kind)
+        waiting += typing.get_args(kind)
+        with contextlib.suppress(ConfigError):
+            for field in (model_of(kind) or Model(cls, (), cls)).fields:
+                names |= {field.name, field.argument}
+                waiting.append(field.type)
+    return frozenset(names)
 
 
 def _is_model(cls: type) -> bool:

@@ -6,7 +6,8 @@ Its other interface, Confluent's (``/apis/ccompat/v7``), needs no file: ``schema
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -101,27 +102,31 @@ class ApicurioRegistry(SubjectNames):
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
     ) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        if schema is None or self.use_latest:
-            latest = self._json(f"the latest schema of {subject}", "GET", f"{self._artifact(subject)}/branch=latest")
-            return self._of_version(latest)
-        version = self._version(subject, schema, schema_type, references)
-        return RegisteredSchema(self._key(version), schema, order=version["globalId"])
+        with _understood(f"the schema of {subject}"):
+            if schema is None or self.use_latest:
+                path = f"{self._artifact(subject)}/branch=latest"
+                return self._of_version(self._json(f"the latest schema of {subject}", "GET", path))
+            version = self._version(subject, schema, schema_type, references)
+            return RegisteredSchema(self._key(version), schema, order=version["globalId"])
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        found = self._version(name, schema, schema_type, references)
-        return _Reference(name, self._group, name, found["version"])
+        with _understood(f"the schema of {name}"):
+            found = self._version(name, schema, schema_type, references)
+            return _Reference(name, self._group, name, found["version"])
 
     def get(self, key: SchemaKey, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         path = f"ids/globalIds/{key.number}" if isinstance(key, GlobalId) else f"ids/contentIds/{key}"
-        return self._with_references(key, f"schema {key}", path, path, schema_type)
+        with _understood(f"schema {key}"):
+            return self._with_references(key, f"schema {key}", path, path, schema_type)
 
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         page = {"limit": _MOST_VERSIONS, "order": "desc", "orderby": "globalId"}
-        listed = self._json(f"the versions of {subject}", "GET", self._artifact(subject), params=page)
-        return [self._of_version(version) for version in listed["versions"] if version.get("state") == _ENABLED]
+        with _understood(f"the versions of {subject}"):
+            listed = self._json(f"the versions of {subject}", "GET", self._artifact(subject), params=page)
+            return [self._of_version(version) for version in listed["versions"] if version.get("state") == _ENABLED]
 
     def check(self) -> None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
@@ -236,6 +241,8 @@ class ApicurioRegistry(SubjectNames):
             failure.transient = True
             raise failure from error
         if answer.is_success:
+            if "html" in answer.headers.get("content-type", ""):  # the page of a proxy would be taken for a schema
+                raise SchemaRegistryError(f"the answer of {URL.name} on {what} is a page", hint=_HINT)
             return answer
         name, told = _told(answer)
         failure = SchemaRegistryError(
@@ -246,6 +253,18 @@ class ApicurioRegistry(SubjectNames):
         # The registry itself reports an unknown id; other 404s come from another server.
         failure.about_record = name in _UNKNOWN
         raise failure
+
+
+@contextmanager
+def _understood(what: str) -> Iterator[None]:
+    """Answers that are not Apicurio's, as of a proxy: the registry's fault, not that of the record that asks for it."""
+    try:
+        yield
+    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+        raise SchemaRegistryError(
+            f"the answer of {URL.name} on {what} is not that of an Apicurio registry: {type(error).__name__}",
+            hint=_HINT,
+        ) from error
 
 
 _HINT: Final = f"Check the path in {URL.name}: Apicurio's is /apis/registry/v3"

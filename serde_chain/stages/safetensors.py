@@ -44,6 +44,9 @@ _ENTRY: Final = frozenset({"dtype", "shape", "data_offsets"})
 _SIZE: Final = struct.Struct("<Q")
 # The package reads no more.
 _MOST_HEADER: Final = 100_000_000
+# NumPy's; a product of more numbers, or of larger ones than the package's, would take as long as its writer likes.
+_MOST_AXES: Final = 64
+_NUMBERS: Final = range(1 << 64)
 _ARRAYS: Final = "Pass a mapping of names to arrays, as numpy.asarray(tensor) returns them"
 
 
@@ -178,8 +181,10 @@ def _entries(header: Any, size: int) -> dict[str, tuple[int, int, str, list[int]
         if dtype is None:
             raise ValueError(f"a dtype is none of {', '.join(_DTYPES)}")
         numbers = (begin, end, *shape)
-        if not all(type(number) is int and number >= 0 for number in numbers) or begin != expected:
+        if len(shape) > _MOST_AXES or not all(type(number) is int and number in _NUMBERS for number in numbers):
             raise ValueError("a tensor's place or shape is wrong")
+        if begin != expected:
+            raise ValueError("a tensor does not begin where the one before it ends")
         if math.prod(shape) * _item_bytes(dtype) != end - begin:
             raise ValueError(f"a tensor has {end - begin} bytes, which its shape does not explain")
         found[name] = (begin, end, dtype, shape)

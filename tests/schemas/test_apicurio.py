@@ -326,6 +326,32 @@ def refused(topic: str, url: str) -> SchemaRegistryError:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("text/html", b"<html>maintenance</html>"),
+        ("application/json", b'{"status": "maintenance"}'),
+        ("application/json", b"[1]"),
+        ("application/json", b"null"),
+        ("application/json", b'[{"name": "a", "artifactId": "a", "version": null}]'),
+    ],
+    ids=range(5),
+)
+def test_the_answer_of_a_proxy_is_not_the_records_fault(kind: str, body: bytes) -> None:
+    """Otherwise, policies would pass over every record."""
+
+    def answer(request: Any) -> None:
+        is_schema = kind != "text/html" and not request.path.endswith("references")
+        reply(request, 200, AVRO.encode() if is_schema else body, kind)
+
+    with serve(answer) as address:
+        config = {"schema.registry.type": "apicurio", "schema.registry.url": f"{address}/apis/registry/v3"}
+        with DeserializerChain.from_config({"value.deserializer": "avro", **config}) as read:
+            with pytest.raises(SchemaRegistryError, match=r"the answer of schema\.registry\.url on schema 7") as caught:
+                read(b"\0\0\0\0\7\2")
+            assert not caught.value.about_record
+
+
 def test_the_framing_belongs_to_the_registry(url: str) -> None:
     config = {"schema.registry.type": "apicurio", "schema.registry.url": url, "avro.framing": "confluent"}
     with pytest.raises(ConfigError, match=r"avro\.framing = confluent, and schema\.registry\.type = apicurio"):

@@ -237,6 +237,7 @@ def entry(begin: Any, end: Any, shape: Any, dtype: str = "U8", **more: object) -
         tensors({"a": entry(0, 4, [2])}, bytes(4)),
         tensors({"a": entry(0, 0, [2**62, 2**62, 0, 2**62])}),
         tensors({"a": entry(0, 0, [0] * 1000)}),
+        tensors({"a": entry(0, 1, [2**64])}, bytes(1)),
         tensors({"a": entry(0, 4, [4]), "b": entry(0, 4, [4])}, bytes(4)),
         tensors({"a": entry(0, 4, [4]), "b": entry(6, 8, [2])}, bytes(8)),
         tensors({"a": entry(0, 4, [4])}, bytes(5)),
@@ -251,13 +252,20 @@ def entry(begin: Any, end: Any, shape: Any, dtype: str = "U8", **more: object) -
         tensors(b'{"a": ' + b"9" * 100_000 + b"}"),
         tensors(b'{"a": "\\ud800"}'),
     ],
-    ids=range(19),
+    ids=range(20),
 )
 def test_hostile_safetensors(data: bytes) -> None:
     with pytest.raises(DecodeError, match="not safetensors"):
         read("safetensors", data)
     with pytest.raises(Exception):  # noqa: B017, PT011  the package refuses it too, or lacks the dtype
         safetensors.numpy.load(data)
+
+
+@pytest.mark.parametrize("shape", [[999_999_999] * 100_000, [2] * 65, [2**64]], ids=["long", "axes", "large"])
+def test_shapes_are_not_multiplied_without_a_limit(shape: list[int]) -> None:
+    """The product of a header's numbers takes time by the square of their number."""
+    with pytest.raises(DecodeError, match="place or shape"):
+        read("safetensors", tensors({"a": entry(0, 1, shape)}, bytes(1)))
 
 
 def stream(table: pa.Table, **options: Any) -> bytes:
@@ -298,6 +306,60 @@ def test_rows_without_bytes(column: Any) -> None:
         for claimed in (2**30, 2**40)[: 1 if size == "<i" else 2]:
             with pytest.raises(DecodeError):
                 read("arrow", data.replace(struct.pack("<q", 1000), struct.pack("<q", claimed)))
+
+
+def shared(data: bytes, names: list[bytes]) -> bytes:
+    """A stream whose metadata all refer to the last pair (FlatBuffers: offsets are relative and unsigned)."""
+    changed = bytearray(data)
+    starts: dict[int, list[int]] = {}
+    for at in range(0, len(data) - 3, 4):
+        target = at + struct.unpack_from("<I", data, at)[0]
+        starts.setdefault(target, []).append(at)
+    # A pair begins with the offset of its vtable, and is the only one that refers to its name.
+    pairs = {name: _pair_of(data, name, starts) for name in names}
+    vector = [at for name in names for at in starts[pairs[name]]]
+    last = max(pairs.values())
+    for at in vector:
+        struct.pack_into("<I", changed, at, last - at)
+    return bytes(changed)
+
+
+def _pair_of(data: bytes, name: bytes, starts: dict[int, list[int]]) -> int:
+    (at,) = starts[data.index(struct.pack("<I", len(name)) + name)]
+    return next(start for start in (at - 4, at - 8) if start in starts)
+
+
+def test_a_wrong_value_of_arrow_is_not_quoted() -> None:
+    column = pa.array([-123_456_789], pa.int32()).view(pa.time32("s"))
+    with pytest.raises(DecodeError, match=r"time32\[s\] … is not within") as raised:
+        read("arrow", stream(pa.table({"a": column})))
+    assert "456" not in f"{raised.value}{raised.value.__cause__!r}{raised.value.__cause__.__context__!r}"  # type: ignore[union-attr]
+
+
+def test_metadata_of_arrow_that_are_shared() -> None:
+    """Reading copies them for each offset: a megabyte would become gigabytes."""
+    names = [f"name-{number:04}".encode() for number in range(50)]
+    schema = pa.schema([("a", pa.int8())], metadata=dict.fromkeys(names, "x" * 100))
+    data = stream(schema.empty_table())
+    assert read("arrow", data).schema.metadata == schema.metadata
+    hostile = shared(data, names)
+    assert len(pa.ipc.open_stream(hostile).schema.metadata) == 1  # pyarrow itself reads it
+    with pytest.raises(DecodeError, match="referred to twice"):
+        read("arrow", hostile)
+
+
+def test_views_of_arrow_that_overlap() -> None:
+    """Each view of a text is validated, and each view of a list becomes a list."""
+    views = struct.pack("<i4sii", 10_000, b"xxxx", 0, 0) * 1000
+    text = pa.Array.from_buffers(pa.string_view(), 1000, [None, pa.py_buffer(views), pa.py_buffer(b"x" * 10_000)])
+    many = pa.array([1000] * 1000, pa.int32())
+    lists = pa.ListViewArray.from_arrays(pa.array([0] * 1000, pa.int32()), many, pa.array(range(1000)))
+    for column, kind in ((text, "text"), (lists, "lists")):
+        with pytest.raises(DecodeError, match=f"its views of {kind} overlap"):
+            read("arrow", stream(pa.table({"a": column})))
+    fine = pa.table({"a": pa.array(["x" * 100, None, "y"] * 9, pa.string_view())})
+    fine = fine.append_column("b", pa.array([[1, 2], None, []] * 9, pa.list_view(pa.int8())))
+    assert read("arrow", stream(fine)).equals(fine)
 
 
 @pytest.mark.parametrize("claimed", [2**31 - 1, 2**40, 2**62, -1])

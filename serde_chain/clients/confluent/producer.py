@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
@@ -373,14 +373,10 @@ class Producer(Generic[ValueT]):
         """
         if self._value is None:
             raise ConfigError("a table requires a chain of values", hint="Set value.serializers, such as avro")
-        from serde_chain.arrow.writing import arrays_of, key_rows, listed
-
         row = 0
-        for column in arrays_of(table):
-            keys = key_rows(column, key)
-            values, chain = self._value.begin_column(column, topic, row)
+        for keys, values, chain in _parts(self._value, table, topic, key):
             produce = self._way_of(chain)
-            for value, own in zip(listed(values), keys, strict=True):
+            for value, own in zip(values, keys, strict=True):
                 try:
                     self._produce_waiting(produce, topic, value, own, on_delivery)
                 except SerializationError as error:
@@ -605,6 +601,35 @@ class Producer(Generic[ValueT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _parts(
+    value: SerializerChain, table: Any, topic: str, key: str | None
+) -> Iterator[tuple[Iterable[Any], Iterable[Any], SerializerChain]]:
+    """The rows of a table in parts: their keys, their values, and the chain that continues with these.
+
+    Raises:
+        SerializationError: A row does not fit, after the rows before it; ``row`` is its position in the table.
+    """
+    from serde_chain.arrow.writing import arrays_of, key_rows, listed
+
+    def begin(column: Any) -> tuple[Iterable[Any], Iterable[Any], SerializerChain]:
+        keys = key_rows(column, key)
+        values, chain = value.begin_column(column, topic)
+        return keys, listed(values), chain
+
+    row = 0
+    for column in arrays_of(table):
+        try:
+            part = begin(column)
+        except SerializationError as error:
+            if error.row is not None:
+                if error.row:
+                    yield begin(column.slice(0, error.row))
+                error.row += row
+            raise
+        yield part
+        row += len(column)
 
 
 def _with_payloads(

@@ -136,7 +136,7 @@ class ShareConsumer:
         self._accept()
         if not self._ready:
             if self._raw and time.monotonic() >= self._until:
-                self._release(map(_place, self._raw))
+                self._release(_records(self._raw))
                 self._raw = []
             if not self._raw:
                 self._raw = list(self._consumer.poll(timeout))
@@ -204,7 +204,7 @@ class ShareConsumer:
     def close(self) -> None:
         """Leave the group, and close the chains and their stores. Records that were not returned are released."""
         try:
-            waiting = [*_places(self._ready), *(_place(each) for each in self._raw if each.error() is None)]
+            waiting = [*_places(self._ready), *_records(self._raw)]
             self._ready, self._raw = [], []
             self._release(waiting)
             self._consumer.close()
@@ -335,6 +335,11 @@ def _place(message: Message) -> Place:
 
 def _places(outcomes: Iterable[DecodedMessage | Message | Exception]) -> list[Place]:
     return [_place(outcome.message) for outcome in outcomes if isinstance(outcome, DecodedMessage)]
+
+
+def _records(messages: Iterable[Message]) -> list[Place]:
+    """The places of records; the client's own errors have none."""
+    return [_place(message) for message in messages if message.error() is None]
 
 
 def _is_of_world(outcome: object) -> bool:

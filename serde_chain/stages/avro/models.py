@@ -153,7 +153,7 @@ class AvroModel:
             raise
         except Exception as error:  # noqa: BLE001  a class may raise any error
             let_through(error)
-            said = refusal(error)
+            said = refusal(error, self.cls)
         # Outside, since errors of pydantic hold the record.
         raise DecodeError(
             f"{self.cls.__qualname__} refuses the record: {said}",

@@ -304,17 +304,21 @@ class _Parser:
 
     def _one_option(self) -> tuple[str, _Token | None]:
         """An option's name, and its value; None for a value in braces."""
-        name = ""
+        words = []
         while not self._is("="):
-            name += self._take().text
+            words.append(self._take().text)
+        name = "".join(words)
         if self._next.text == "{":
             self._skip_block()
             return name, None
         sign = self._take().text if self._next.text in {"-", "+"} else ""
         value = self._take()
         text = value.text
-        while value.kind == "text" and self._next.kind == "text":
-            text = text[:-1] + self._take().text[1:]
+        if value.kind == "text" and self._next.kind == "text":
+            more = [text[1:-1]]
+            while self._next.kind == "text":
+                more.append(self._take().text[1:-1])
+            text = f"{text[0]}{''.join(more)}{text[0]}"
         return name, value._replace(text=sign + text)
 
     def _skip_statement(self) -> None:

@@ -285,14 +285,14 @@ def is_recursive(descriptor: Any) -> bool:
     return any(inner in _within(inner) for inner in (descriptor, *_within(descriptor)))
 
 
-def _within(descriptor: Any) -> list[Any]:
+def _within(descriptor: Any) -> dict[Any, None]:
     """The messages within a message, at any depth; includes the message itself if it is recursive."""
-    reached: list[Any] = []
+    reached: dict[Any, None] = {}
     waiting = [descriptor]
     while waiting:
         inner = [field.message_type for field in waiting.pop().fields if field.message_type is not None]
-        fresh = [message for message in dict.fromkeys(inner) if message not in reached]
-        reached += fresh
+        fresh = dict.fromkeys(message for message in inner if message not in reached)
+        reached |= fresh
         waiting += fresh
     return reached
 

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 import pytest
 
-from serde_chain import ConfigError, Consumer, Producer, SerializationError
+from serde_chain import ConfigError, Consumer, Producer, SerializationError, Serializer
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 from tests.conftest import NewTopic
 
@@ -93,6 +93,26 @@ def test_rows_before_a_wrong_one_are_sent(broker: KafkaBroker, topic: str) -> No
         assert raised.value.row == 2
         assert producer.produce_arrow(table.slice(raised.value.row + 1), topic) == 1
     assert read(config, topic, 3)["value"].to_pylist() == ['{"flux":1.0}', '{"flux":2.0}', '{"flux":3.0}']
+
+
+@pytest.mark.parametrize("key", [None, "stamp"])
+def test_rows_before_a_time_beyond_python_are_queued(key: str | None) -> None:
+    """A whole part becomes objects before its first record is produced."""
+    stamps = pa.array([0] * 1000 + [2**60, 0], pa.timestamp("s"))
+    table = pa.table({"name": ["x" * 10_000] * len(stamps), "stamp": stamps})
+    chains = {"key.serializer": _Seconds(), "value.serializer": "json"}
+    reports: list[Any] = []
+    with Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, **chains}) as producer:
+        with pytest.raises(SerializationError, match="out of Python") as raised:
+            producer.produce_arrow(table, "alerts", key, on_delivery=lambda *report: reports.append(report))
+        producer.purge()
+        producer.flush()
+    assert raised.value.row == len(reports) == 1000
+
+
+class _Seconds(Serializer[Any]):
+    def __call__(self, data: Any, ctx: Any = None, /) -> bytes:
+        return str(data.timestamp()).encode()
 
 
 def test_without_room_the_error_names_the_row() -> None:

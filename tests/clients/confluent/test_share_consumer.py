@@ -276,3 +276,41 @@ def test_records_that_were_not_returned_are_released(config: Config, topic: str,
         with pytest.raises(DecodeError):
             polled(consumer)
     assert rest_of(config, topic, produce) == [{"id": 2}]
+
+
+class _Failed:
+    """A message that is an error of the client's own: it has no place."""
+
+    def error(self) -> str:
+        return "Broker: Topic authorization failed"
+
+    def topic(self) -> None: ...
+
+    def partition(self) -> None: ...
+
+    def offset(self) -> None: ...
+
+
+class _Client:
+    """A client without a broker, for a batch that is hard to get from one."""
+
+    def __init__(self) -> None:
+        self.acknowledged: list[Any] = []
+
+    def poll(self, _timeout: float) -> list[Any]:
+        return []
+
+    def acknowledge_offset(self, *place: Any) -> None:
+        self.acknowledged.append(place)
+
+    def close(self) -> None: ...
+
+
+def test_an_error_whose_turn_comes_too_late_is_not_released(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only records are: an error has no offset."""
+    client = _Client()
+    monkeypatch.setattr(confluent_kafka, "ShareConsumer", lambda _config: client)
+    with ShareConsumer({"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "value.deserializer": "json"}) as consumer:
+        monkeypatch.setattr(consumer, "_raw", [_Failed()])
+        assert consumer.poll(0) == []
+    assert client.acknowledged == []

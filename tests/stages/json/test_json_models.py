@@ -1,6 +1,7 @@
 """JSON of objects of classes, with a derived schema."""
 
 import dataclasses
+import enum
 import json
 import uuid
 from typing import Any
@@ -96,6 +97,57 @@ def test_with_a_registry_and_a_plain_peer(model: Any, registry: SchemaRegistry) 
 def test_other_bytes_are_refused_without_being_shown(model: Any, data: bytes) -> None:
     with pytest.raises(DecodeError, match=f"the bytes are no {model.__name__}") as raised:
         chains(model)[1](data)
+    assert "secret" not in f"{raised.value}{raised.value.__cause__}{raised.value.__context__}"
+
+
+class Band(enum.Enum):
+    G = "g"
+
+
+@dataclasses.dataclass
+class Strict:
+    """Refuses everything, and says what."""
+
+    band: Band | None = None
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        raise ValueError(f"bad {self.name}")
+
+
+class Closed(msgspec.Struct, tag="closed", forbid_unknown_fields=True):
+    id: int = 0
+
+
+class Checked(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid")
+    name: str = ""
+    counts: dict[str, int] = pydantic.Field(default={}, alias="numbers")
+    inner: list["Checked"] = []
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _check(cls, name: str) -> str:
+        raise ValueError(f"bad {name}")
+
+
+@pytest.mark.parametrize(
+    ("model", "text", "said"),
+    [
+        (Strict, '{"band": "secret"}', r"Invalid enum value - at `\$\.band`"),
+        (Strict, '{"name": "secret"}', "ValidationError"),
+        (Closed, '{"type": "secret"}', r"Invalid value - at `\$\.type`"),
+        (Closed, '{"secret": 1}', "unknown field"),
+        (Checked, '{"name": "secret"}', "name: refused by a validator"),
+        (Checked, '{"secret": 1}', r"\[\.\.\.\]: Extra inputs"),
+        (Checked, '{"numbers": {"secret": "x"}}', r"numbers\.\[\.\.\.\]: Input should be a valid integer"),
+        (Checked, '{"inner": [{"numbers": {"secret": 1, "b": ""}}]}', r"inner\.0\.numbers\.\[\.\.\.\]: Input"),
+    ],
+    ids=range(8),
+)
+def test_refusals_of_a_class_do_not_quote_the_record(model: Any, text: str, said: str) -> None:
+    with pytest.raises(DecodeError, match=said) as raised:
+        chains(model)[1](text.encode())
     assert "secret" not in f"{raised.value}{raised.value.__cause__}{raised.value.__context__}"
 
 

@@ -73,7 +73,7 @@ message Outer {
   option deprecated = true;
   required int32 id = 0x10 [default = 010, (mine) = {x: 1}];
   repeated sint32 many = 2 [packed=true];
-  optional string text = 3 [default = "a\\"\\x41\\n" , deprecated = true];
+  optional string text = 3 [default = "a\\"" '\\x41' "\\n" , deprecated = true];
   optional group Part = 4 { optional bool flag = 5; }
   oneof which { Kind kind = 6; .old.style.Outer outer = 7; }
   extensions 100 to 199, 300 to max;
