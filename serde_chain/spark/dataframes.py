@@ -254,10 +254,12 @@ def _by_column(
         return {}
     headers = made.get("headers", columns["headers"])
     beside = {name: columns[name] for name in (*CONTEXT, KEY) if name in columns} | {"headers": headers}
-    removed = [(columns[VALUE], each) for each in LargeFieldsDeserializer.removed_headers]
+    removed = [(functions.lit(True), each) for each in LargeFieldsDeserializer.removed_headers]
+    # Asked outside of a lambda function, in which the name would be that of the value with its fields.
+    is_tombstone = columns[VALUE].isNull()
     return {
         VALUE: with_fields(made[VALUE], beside, config, plan, mode=FAILFAST),
-        "headers": without_removed(headers, removed),
+        "headers": functions.when(is_tombstone, headers).otherwise(without_removed(headers, removed)),
     }
 
 

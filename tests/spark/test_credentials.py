@@ -35,6 +35,7 @@ class Guard:
 
     def __init__(self, server: S3Server) -> None:
         self.server = server
+        self.bucket = server.create_bucket()
         options: dict[str, Any] = {"endpoint_url": server.url, "region_name": "us-east-1"}
         self._iam: Any = boto3.client("iam", aws_access_key_id="a", aws_secret_access_key="b", **options)
         self._user = f"spark-{uuid.uuid4().hex[:8]}"
@@ -65,20 +66,22 @@ class Guard:
 
 
 @pytest.fixture
-def guard(s3_server: S3Server) -> Iterator[Guard]:
-    made = Guard(s3_server)
-    made.require_keys("0")
-    yield made
-    made.require_keys("inf")
+def guard() -> Iterator[Guard]:
+    """A server of its own: others' tests have no keys."""
+    with S3Server() as server:
+        made = Guard(server)
+        made.require_keys("0")
+        yield made
+        made.require_keys("inf")  # of all servers in this process
 
 
 @pytest.fixture
-def config(bucket: str, guard: Guard) -> dict[str, Any]:
+def config(guard: Guard) -> dict[str, Any]:
     return {
         "value.serializers": "bytes, large-message",
         "large.message.threshold.bytes": 100,
         "large.message.payload.store.class": "s3",
-        "s3.bucket": bucket,
+        "s3.bucket": guard.bucket,
         "s3.endpoint.url": guard.server.url,
         "s3.region": "us-east-1",
     }
