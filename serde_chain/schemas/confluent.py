@@ -164,7 +164,7 @@ class ConfluentRegistry(SubjectNames):
             said = f"{error.error_message} ({said})" if error.error_message else said
             failure = SchemaRegistryError(
                 f"the schema registry refused {what or 'to answer'}: {said}",
-                hint="Was it written with another registry? Check schema.registry.url, its path included, and schema.registry.type"
+                hint="Is it in another registry? Check schema.registry.url, its path included, and schema.registry.type"
                 if unknown
                 else None,
             )
