@@ -285,6 +285,10 @@ def import_object(path: str, kind: str = "object") -> object:
         ConfigError: The module does not exist or lacks the name.
     """
     module_name, _, attribute = path.partition(":") if ":" in path else path.rpartition(".")
+    if not module_name:
+        raise ConfigError(
+            f"the {kind} {path!r} has no module", hint=f"Write its dotted path: package.module.{attribute}"
+        )
     try:
         target: object = importlib.import_module(module_name)
         for part in attribute.split("."):

@@ -137,11 +137,15 @@ def read_model(config: Mapping[str, object], option: Option[Any], *excluded: Opt
     found = import_object(source, "model") if isinstance(source, str) else source
     if not isinstance(found, type) or not _is_model(found):
         raise ConfigError(
-            f"{option.name} is not a model, but of type {type(found).__qualname__}",
+            f"{option.name} is not a model, but {_named(found)}",
             hint="Name a class of msgspec.Struct, pydantic.BaseModel, attrs or dataclasses",
             key=option.name,
         )
     return found
+
+
+def _named(found: object) -> str:
+    return f"the class {found.__qualname__}" if isinstance(found, type) else f"of type {type(found).__qualname__}"
 
 
 def parse_model(value: object) -> Any:

@@ -108,6 +108,16 @@ WRITERS: dict[str, tuple[dict[str, Any], str, str]] = {
         "cannot be imported",
         "spelling",
     ),
+    "model without its module": (
+        {"value.serializers": "avro", "avro.type": "Alert"},
+        "the model 'Alert' has no module",
+        "Write its dotted path: package.module.Alert",
+    ),
+    "model that is another class": (
+        {"value.serializers": "avro", "avro.type": int},
+        "is not a model, but the class int",
+        "msgspec.Struct",
+    ),
     "model that is a function": (
         {"value.serializers": "avro", "avro.type": "json.dumps"},
         "not a model",

@@ -13,7 +13,6 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import ROOT, Environment, install_line, python_blocks
@@ -109,13 +108,8 @@ def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path:
 
 
 def test_share_groups(installed: Installed, share_broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["share-groups.md"])
+    code = "\n".join(python_blocks(PAGES["share-groups.md"]))
     share_broker.create_topic(topic)
-    group = ConfigResource(ResourceType.GROUP, topic)
-    entry = ConfigEntry("share.auto.offset.reset", "earliest", incremental_operation=AlterConfigOpType.SET)
-    group.add_incremental_config(entry)
-    admin = share_broker.admin()
-    admin.incremental_alter_configs([group])[group].result(30)
     code = (
         substituted(code, share_broker, tmp_path).replace('"images"', f'"{topic}"').replace('"workers"', f'"{topic}"')
     )

@@ -103,6 +103,7 @@ def arrays_of(table: Any) -> Iterator[Any]:
 
     Raises:
         ConfigError: It is neither.
+        EncodeError: The table cannot be converted: a column has values of several types, for example.
     """
     arrow: Any = require("pyarrow", "arrow")
     if isinstance(table, (arrow.Table, arrow.RecordBatch)):
@@ -110,20 +111,32 @@ def arrays_of(table: Any) -> Iterator[Any]:
         column = table.to_struct_array() if len(table) else arrow.array([], arrow.struct(list(table.schema)))
     elif isinstance(table, (arrow.Array, arrow.ChunkedArray)):
         column = table
-    elif hasattr(table, "__arrow_c_stream__"):
-        column = arrow.chunked_array(table)
-    elif hasattr(table, "__arrow_c_array__"):
-        column = arrow.array(table)
+    elif hasattr(table, "__arrow_c_stream__") or hasattr(table, "__arrow_c_array__"):
+        column = _exported(table, arrow)
     else:
         raise ConfigError(
             f"a table was expected, not {type(table).__qualname__}",
-            hint="Pass a table or column of pyarrow, Polars, DuckDB or pandas; list items are for produce",
+            hint="Pass a table or column of pyarrow, Polars, DuckDB or pandas; collect() a lazy frame; produce() takes "
+            "single records",
         )
     for chunk in map(plain, column.chunks if isinstance(column, arrow.ChunkedArray) else [column]):
         start = 0
         for stop in cuts_of_rows(chunk, _PART_BYTES):
             yield chunk.slice(start, stop - start)
             start = stop
+
+
+def _exported(table: Any, arrow: Any) -> Any:
+    try:
+        return arrow.chunked_array(table) if hasattr(table, "__arrow_c_stream__") else arrow.array(table)
+    except (arrow.ArrowException, ValueError) as error:
+        # Arrow's message may quote a value; its second one names the column. pandas names columns only.
+        is_safe = len(error.args) > 1 or not isinstance(error, arrow.ArrowException)
+        problem = error.args[-1] if is_safe and error.args else type(error).__name__
+    raise EncodeError(
+        f"the {type(table).__qualname__} cannot be converted to Arrow: {problem}",
+        hint="Give each column one type and a unique name",
+    )
 
 
 def columns_first(stage: object, column: Any, ctx: Context) -> Any | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ from serde_chain.config import Resolved
 from serde_chain.record import Header
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer
 
-__all__ = ["STDIN", "ChainInput", "InputError", "Item", "files", "lines", "records"]
+__all__ = ["STDIN", "ChainInput", "InputError", "Item", "StandardInput", "files", "lines", "records"]
 
 STDIN: Final = Path("-")
 # The allowed fields of a record; its position belongs to the topic that it came from.
@@ -31,6 +32,47 @@ class InputError(ContextualError):
     context_fields = ("file", "line")
 
 
+class StandardInput(io.RawIOBase):
+    """Standard input, read during an upload: its size is known afterwards.
+
+    Attributes:
+        count: Number of bytes read; those read again count once.
+    """
+
+    name = "<stdin>"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._file: Any = sys.stdin.buffer
+        self.count = self._at = 0
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Whether it is a file."""
+        return bool(self._file.seekable())
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return int(self._file.fileno())
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer, as far as there are bytes."""
+        size: int = self._file.readinto(buffer)
+        self._at += size
+        self.count = max(self.count, self._at)
+        return size
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move to a position, if it is a file."""
+        before = self._file.tell()
+        after: int = self._file.seek(offset, whence)
+        self._at += after - before
+        return after
+
+
 @dataclass(frozen=True)
 class Item:
     """A record to send.
@@ -38,7 +80,7 @@ class Item:
     Attributes:
         place: The file, and the line in it.
         value: Object for the value chain.
-        size: Bytes of its content; 0 if read later.
+        size: Bytes of its content, or the standard input that counts them while it is read.
         key: Object for the key chain.
         headers: Headers.
         timestamp_ms: Timestamp in ms since the epoch; 0 for now.
@@ -46,7 +88,7 @@ class Item:
 
     place: str
     value: Any
-    size: int = 0
+    size: int | StandardInput = 0
     key: Any = None
     headers: Sequence[Header] = field(default=())
     timestamp_ms: int = 0
@@ -117,11 +159,19 @@ def files(paths: Iterable[Path], chain: ChainInput, *, names: ChainInput | None)
             with _at(str(file)):
                 key = None if names is None else names.of_content(name.encode())
                 if file == STDIN:
-                    item = Item("-", sys.stdin.buffer if chain.streams else chain.of_content(sys.stdin.buffer.read()))
+                    item = _standard_input(chain)
                 else:
                     value = file if chain.streams else chain.of_content(file.read_bytes())
                     item = Item(str(file), value, file.stat().st_size)
             yield replace(item, key=key)
+
+
+def _standard_input(chain: ChainInput) -> Item:
+    if chain.streams:
+        stream = StandardInput()
+        return Item("-", stream, stream)
+    content = sys.stdin.buffer.read()
+    return Item("-", chain.of_content(content), len(content))
 
 
 def lines(paths: Iterable[Path], chain: ChainInput, keys: ChainInput, separator: str | None) -> Iterator[Item]:

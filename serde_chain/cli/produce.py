@@ -11,7 +11,7 @@ import click
 
 from serde_chain.cli import arguments, inputs
 from serde_chain.cli.arguments import PARTITION, example
-from serde_chain.cli.inputs import InputError, Item
+from serde_chain.cli.inputs import InputError, Item, StandardInput
 from serde_chain.cli.output import Moving, complain, say
 from serde_chain.cli.program import FAILED
 from serde_chain.errors import SerializationError
@@ -209,7 +209,7 @@ class _Sending:
     def _delivered(self, item: Item, error: Any) -> None:
         self.counts["sent" if error is None else "failed"] += 1
         if error is None:
-            self.counts["bytes"] += item.size
+            self.counts["bytes"] += item.size.count if isinstance(item.size, StandardInput) else item.size
         elif self.counts["failed"] <= _TOLD_ERRORS:
             hint = _HINTS.get(error.name())
             complain(f"{item.place}: {error.str()}{'. ' + hint if hint else ''}")

@@ -164,7 +164,9 @@ class ConfluentRegistry(SubjectNames):
             said = f"{error.error_message} ({said})" if error.error_message else said
             failure = SchemaRegistryError(
                 f"the schema registry refused {what or 'to answer'}: {said}",
-                hint="Was it written with another registry? Check schema.registry.url" if unknown else None,
+                hint="Is it in another registry? Check schema.registry.url, its path included, and schema.registry.type"
+                if unknown
+                else None,
             )
             failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
             # The registry itself reports an unknown schema; other 404s come from another server.

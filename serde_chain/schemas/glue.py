@@ -228,9 +228,7 @@ class GlueRegistry(SubjectNames):
             code = str(told.get("Code", ""))
             failure = SchemaRegistryError(
                 f"Glue refused {what}: {told.get('Message', '')} ({code})",
-                hint=f"Check {NAME.name} and {REGION.name}: was it written with another registry?"
-                if code == _ABSENT
-                else None,
+                hint=f"Check {NAME.name} and {REGION.name}: is it in another registry?" if code == _ABSENT else None,
             )
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             failure.transient = code in _TRANSIENT or status >= 500 or status == 429

@@ -61,7 +61,10 @@ class MsgpackSerializer(PlainSerializer[Any]):
             except Exception as error:
                 message = str(error)
                 drop_data(error)
-                raise EncodeError(f"the value does not fit msgpack: {type(error).__name__}: {message[:300]}") from error
+                raise EncodeError(
+                    f"the value does not fit msgpack: {type(error).__name__}: {message[:300]}",
+                    hint="Pass dictionaries, lists, text, bytes, numbers of 64 bits, and datetimes with a zone",
+                ) from error
             return packed
 
         self.plain = write

@@ -88,6 +88,8 @@ class NpyDeserializer(PlainDeserializer[Any]):
         def read(data: Buffer) -> Any:
             view = memoryview(data).cast("B")
             try:
+                if view[: len(layout.MAGIC_PREFIX)] != layout.MAGIC_PREFIX:
+                    raise _UnfitError("they do not begin with 93 4E 55 4D 50 59 (\\x93NUMPY)")
                 head = io.BytesIO(view[:most])
                 shape, is_fortran, dtype = readers[layout.read_magic(head)](head)
                 _check_dtype(dtype)

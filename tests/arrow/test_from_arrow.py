@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from payload_stores import PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
-from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializationError, SerializerChain
+from serde_chain import ConfigError, DeserializerChain, EncodeError, RecordContext, SerializationError, SerializerChain
 from serde_chain.arrow import ArrowRecords
 from serde_chain.testing.services import SchemaRegistry
 from tests.models.alerts import Created
@@ -219,6 +219,24 @@ def test_a_column_of_bytes_for_a_chain_of_bytes() -> None:
     assert chain.from_arrow(pa.array(data, pa.large_binary()), topic="t").values.to_pylist() == [
         data and chain(data) for data in data
     ]
+
+
+@pytest.mark.parametrize(
+    ("frame", "said"),
+    [
+        (pd.DataFrame({"id": [1, 2], "name": ["M 51", 87]}), "DataFrame cannot be converted.*column name"),
+        (pd.DataFrame([[1, 2]], columns=["id", "id"]), "Duplicate column names.*unique name"),
+    ],
+)
+def test_frames_that_arrow_cannot_have(frame: pd.DataFrame, said: str) -> None:
+    with pytest.raises(EncodeError, match=said) as caught:
+        SerializerChain.from_config({"value.serializer": "json"}).from_arrow(frame, topic="t")
+    assert "M 51" not in str(caught.value)
+
+
+def test_a_lazy_frame_is_to_be_collected() -> None:
+    with pytest.raises(ConfigError, match=r"not LazyFrame.*collect\(\)"):
+        SerializerChain.from_config({"value.serializer": "json"}).from_arrow(pl.LazyFrame({"id": [1]}), topic="t")
 
 
 @pytest.mark.parametrize("table", [ROWS, None, 7, "table"])

@@ -108,7 +108,7 @@ def test_what_is_piped_in_is_streamed(plain: Path, topic: str, tmp_path: Path) -
     )
     out, _ = process.communicate(content, timeout=100)
     assert process.returncode == 0
-    assert b"1 record" in out
+    assert out.decode() == f"1 record, {len(content):,} bytes, sent to {topic}\n"
     run("consume", plain, topic, "--output", tmp_path)
     [saved] = tmp_path.glob(f"{topic}-0-0-big*")
     assert hashlib.sha256(saved.read_bytes()).digest() == hashlib.sha256(content).digest()
@@ -239,6 +239,22 @@ def test_several_partitions_are_read_to_their_ends(plain: Path, new_topic: NewTo
     assert len(consumed(plain, topic, "--last", 1)) == sum(map(bool, by_partition))
     assert {r["partition"] for r in consumed(plain, topic, "--partition", 1)} <= {1}
     run("consume", plain, topic, "--partition", 3, code=1)
+
+
+@pytest.mark.parametrize("size", [10, 5000])
+def test_a_file_as_standard_input_is_counted(plain: Path, topic: str, tmp_path: Path, size: int) -> None:
+    (tmp_path / "file").write_bytes(bytes(size))
+    with (tmp_path / "file").open("rb") as file:
+        command = [*COMMAND, "produce", str(plain), topic, "-"]
+        done = subprocess.run(command, stdin=file, capture_output=True, env=environment(), check=True, timeout=100)
+    assert done.stdout.decode() == f"1 record, {size:,} bytes, sent to {topic}\n"
+
+
+def test_what_is_piped_in_is_counted_without_a_stream(avro: Path, topic: str) -> None:
+    content = '{"name": "M 51", "pixels": {"base64": ""}}'
+    assert (
+        run("produce", avro, topic, "-", stdin=content).stdout == f"1 record, {len(content)} bytes, sent to {topic}\n"
+    )
 
 
 def test_raw_is_without_a_download(plain: Path, topic: str, tmp_path: Path) -> None:

@@ -522,3 +522,14 @@ def test_a_reader_of_buffers() -> None:
     assert (reader.seek(1), reader.seek(1, io.SEEK_CUR), reader.read(1)) == (1, 2, b"c")
     with pytest.raises(ValueError, match="before the beginning"):
         reader.seek(-8, io.SEEK_END)
+
+
+@pytest.mark.parametrize("value", [(1, 2), {1}, 1 << 70, dt.datetime(2026, 1, 1)])  # noqa: DTZ001  without a zone
+def test_what_msgpack_takes_is_said(value: Any) -> None:
+    with pytest.raises(EncodeError, match="Pass dictionaries, lists"):
+        SerializerChain.from_config({"value.serializer": "msgpack"})({"value": value})
+
+
+def test_other_bytes_than_npy_are_named() -> None:
+    with pytest.raises(DecodeError, match="do not begin with 93 4E 55"):
+        DeserializerChain.from_config({"value.deserializer": "npy"})(b'{"id": 1}')

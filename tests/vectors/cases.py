@@ -100,6 +100,10 @@ def kip1159() -> Iterator[Vector]:
         ("another bucket", "UntrustedReferenceError", f"s3://other/{KEY}".encode(), [marker]),
         ("another scheme", "UntrustedReferenceError", b"file:///etc/passwd", [marker]),
         ("path upwards", "UntrustedReferenceError", f"s3://{BUCKET}/{TOPIC}/../secret".encode(), [marker]),
+        ("path upwards, encoded", "UntrustedReferenceError", f"s3://{BUCKET}/{TOPIC}/%2E%2E/secret".encode(), [marker]),
+        ("encoded slash", "UntrustedReferenceError", URL.replace(f"{TOPIC}/", f"{TOPIC}%2F").encode(), [marker]),
+        ("scheme in capitals", "UntrustedReferenceError", URL.replace("s3:", "S3:").encode(), [marker]),
+        ("query", "UntrustedReferenceError", f"{URL}?versionId=1".encode(), [marker]),
     ):
         yield case(name, **read, record=record, headers=headers, objects=there, error=error)
 

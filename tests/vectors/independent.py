@@ -31,8 +31,8 @@ def _fetch(
     if len(reference) > 8192:
         raise ValueError("a long reference")
     found = re.fullmatch(rf"s3://{BUCKET}/(.+)", reference.decode("utf-8"))
-    segments = [] if found is None else unquote(found[1]).split("/")
-    if not segments or not {"", ".", ".."}.isdisjoint(segments):
+    segments = [] if found is None else [unquote(segment) for segment in found[1].split("/")]
+    if not segments or any(segment in {"", ".", ".."} or "/" in segment for segment in segments):
         raise ValueError("not trusted")
     data = bytes.fromhex(vector["objects"].get("/".join(segments)) or _missing())
     if size is not None and (not re.fullmatch(rb"[0-9]+", size) or int(size) != len(data)):

@@ -198,8 +198,11 @@ def unreadable(error: Exception) -> DecodeError:
     if isinstance(error, TooManyPartsError):
         return DecodeError(told, hint=TOO_MANY)
     if isinstance(error, EOFError):
-        return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}")
+        return DecodeError(
+            f"the Avro record is truncated: {told or 'no bytes left'}",
+            hint="Was it written with another schema, or an older version of the class?",
+        )
     return DecodeError(
         f"the bytes are not a record of the schema: {type(error).__name__}: {told}",
-        hint="Was it written with another schema?",
+        hint="Was it written with another schema, or an older version of the class?",
     )

@@ -94,6 +94,10 @@ _LONGEST_REMEMBERED: Final = 1 << 16
 _LONGEST_KEPT: Final = 1 << 20
 _TYPE: Final = "AVRO"
 _MAX_DECODERS: Final = 10_000
+_OTHER_SCHEMA: Final = "Set avro.schema to the writer's schema, and avro.reader.schema to yours"
+_OLDER_CLASS: Final = (
+    "Was it written by an older version of the class? A registry, or avro.framing = container, keeps schemas"
+)
 
 
 class _Writer(NamedTuple):
@@ -602,7 +606,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         if reader is None:
             raise DecodeError(
                 f"the record's schema has the fingerprint {fingerprint.hex()}, which is not configured",
-                hint="Set avro.schema to the writer's schema, and avro.reader.schema to yours",
+                hint=_OTHER_SCHEMA if self._model is None else _OLDER_CLASS,
             )
         return reader, size
 

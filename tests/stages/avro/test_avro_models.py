@@ -319,3 +319,24 @@ def test_keys_of_models_are_equal_if_the_objects_are() -> None:
     write = SerializerChain.from_config(config, is_key=True)
     model: Any = config["avro.type"]
     assert write(model({"a": 1, "b": 2})) == write(model({"b": 2, "a": 1}))
+
+
+@pytest.mark.parametrize(
+    ("framing", "said"),
+    [
+        ("none", "truncated.*older version of the class"),
+        ("single-object", "not configured.*older version of the class.*container"),
+        ("container", None),
+    ],
+)
+def test_records_of_an_older_class(framing: str, said: str | None) -> None:
+    old = dataclasses.make_dataclass("Sighting", [("id", int)])
+    new = dataclasses.make_dataclass("Sighting", [("id", int), ("count", int, 5)])
+    chain = {"value.serializer": "avro", "value.deserializer": "avro", "avro.framing": framing}
+    record = SerializerChain.from_config({**chain, "avro.type": old})(old(1))
+    read = DeserializerChain.from_config({**chain, "avro.type": new})
+    if said is None:
+        assert read(record) == new(1, 5)
+    else:
+        with pytest.raises(DecodeError, match=said):
+            read(record)
