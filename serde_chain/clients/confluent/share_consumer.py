@@ -241,11 +241,11 @@ class ShareConsumer:
             again = [at for at, outcome in enumerate(outcomes) if _is_of_world(outcome)]
             for at, outcome in zip(again, self._try([raw[at] for at in again]), strict=True):
                 outcomes[at] = outcome
-        settled = [
-            self._settle(message, outcome) if isinstance(outcome, SerializationError) else outcome
-            for message, outcome in zip(raw, outcomes, strict=False)
-        ]
-        self._ready, self._raw = [outcome for outcome in settled if outcome is not None], raw[len(outcomes) :]
+        # One by one: what an interrupted call has settled is not settled again.
+        for at, (message, outcome) in enumerate(zip(raw, outcomes, strict=False), 1):
+            settled = self._settle(message, outcome) if isinstance(outcome, SerializationError) else outcome
+            ready = self._ready if settled is None else [*self._ready, settled]
+            self._ready, self._raw = ready, raw[at:]  # with no call in between
 
     def _try(self, messages: list[Message]) -> list[Any]:
         """Decode messages, as far as their payloads fit in memory: parts, errors, or messages of the client's own."""

@@ -269,6 +269,30 @@ def test_an_interrupted_call_loses_nothing(config: Config, topic: str, produce: 
         assert found == [{"id": 1}, {"id": 2}, {"id": 3}]
 
 
+def test_an_interrupted_call_settles_no_record_twice(
+    config: Config, topic: str, produce: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupts, settled = [KeyboardInterrupt], list[Any]()
+    produce(b"{", b"{", b"{", {"id": 4})
+    with ShareConsumer({**config, "serde.error.policy": "skip"}) as consumer:
+        settle = consumer._settle
+
+        def interrupted(message: Any, error: Any) -> Any:
+            if settled and interrupts:
+                raise interrupts.pop()
+            settled.append(message.offset())
+            return settle(message, error)
+
+        monkeypatch.setattr(consumer, "_settle", interrupted)
+        consumer.subscribe([topic])
+        found: list[Any] = []
+        while not found:
+            with suppress(KeyboardInterrupt):
+                found += values(consumer.poll(10))
+        assert (interrupts, settled, found) == ([], [0, 1, 2], [{"id": 4}])
+        assert consumer.skipped == 3
+
+
 def test_records_that_were_not_returned_are_released(config: Config, topic: str, produce: Callable[..., None]) -> None:
     produce(b"{", {"id": 2})
     with ShareConsumer(config) as consumer:
