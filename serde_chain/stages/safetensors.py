@@ -124,7 +124,7 @@ class SafetensorsDeserializer(PlainDeserializer[dict[str, Any]]):
                 drop_data(error)
                 raise DecodeError(
                     f"the bytes are not safetensors: {message[:300]}",
-                    hint="For dtypes without NumPy, read bytes, and pass them to safetensors.torch.load",
+                    hint="Did another stage write them? For dtypes without NumPy, use bytes, and safetensors.torch.load",
                 ) from error
 
         self.plain = read
