@@ -124,7 +124,7 @@ class SafetensorsDeserializer(PlainDeserializer[dict[str, Any]]):
                 drop_data(error)
                 raise DecodeError(
                     f"the bytes are not safetensors: {message[:300]}",
-                    hint="Did another stage write them? For dtypes without NumPy, use bytes, and safetensors.torch.load",
+                    hint="Did another stage write it? For dtypes without NumPy, use bytes, and safetensors.torch.load",
                 ) from error
 
         self.plain = read
