@@ -102,10 +102,14 @@ class ApicurioRegistry(SubjectNames):
     ) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         if schema is None or self.use_latest:
-            latest = self._json(f"the latest schema of {subject}", "GET", f"{self._artifact(subject)}/branch=latest")
-            return self._of_version(latest)
+            return self.latest(subject, schema_type)
         version = self._version(subject, schema, schema_type, references)
         return RegisteredSchema(self._key(version), schema, order=version["globalId"])
+
+    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        latest = self._json(f"the latest schema of {subject}", "GET", f"{self._artifact(subject)}/branch=latest")
+        return self._of_version(latest)
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
