@@ -32,6 +32,7 @@ from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, RecordContext, SchemaRegistryError, SerializationError, SerializerChain
 from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.testing.services import KafkaBroker
+from tests.stages.protobuf.protobuf_messages import POSITION
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Fetch, NewConsumer, NewProducer
@@ -235,3 +236,12 @@ def test_a_reader_may_ask_for_such_a_schema(given: Given) -> None:
     assert registry.latest("stars-value", "AVRO").text == AVRO
     with pytest.raises(SchemaRegistryError, match="requires encryption"):
         registry.schema_for("stars-value", None, "AVRO")
+
+
+def test_protobuf_refuses_too(given: Given) -> None:
+    text = 'syntax = "proto3"; package test; message Position { double ra = 1; }'
+    given(registered("stars-value", text, "PROTOBUF"))
+    config = {"value.serializer": "protobuf", "protobuf.message.class": POSITION, "use.latest.version": True}
+    chain = SerializerChain.from_config({**config, "schema.registry.url": "mock://"})
+    with chain as write, pytest.raises(SchemaRegistryError, match="requires encryption"):
+        write(POSITION(), RecordContext("stars", "value", []))
