@@ -10,6 +10,7 @@ The tree::
         ├── PayloadNotFoundError             the object is gone (deleted, or the store's TTL ended)
         ├── PayloadAccessDeniedError         credentials or permissions refused
         ├── PayloadIntegrityError            size or digest differ from what was published
+        ├── PayloadRetractedError            its sender or owner withdrew it in the archive
         ├── PayloadTooLargeError             larger than the configured or the store's own limit
         └── UntrustedReferenceError          outside the configured store, bucket, prefix or folder
 
@@ -32,6 +33,7 @@ __all__ = [
     "PayloadAccessDeniedError",
     "PayloadIntegrityError",
     "PayloadNotFoundError",
+    "PayloadRetractedError",
     "PayloadStoreError",
     "PayloadStoreUnavailableError",
     "PayloadTooLargeError",
@@ -186,6 +188,12 @@ class PayloadIntegrityError(PayloadStoreError):
 
 class PayloadTooLargeError(PayloadStoreError):
     """The payload exceeds the configured limit or the store's own."""
+
+    about_record = True
+
+
+class PayloadRetractedError(PayloadStoreError):
+    """The payload is there, but its sender or the topic's owner retracted it, and the reader refuses such payloads."""
 
     about_record = True
 

@@ -80,6 +80,7 @@ def test_what_is_wrong_with_one_record_is_told_from_what_is_wrong_with_the_world
         "MessageTooLargeError",
         "PayloadIntegrityError",
         "PayloadNotFoundError",
+        "PayloadRetractedError",
         "PayloadTooLargeError",
         "UnknownKeyError",
         "UntrustedReferenceError",

@@ -311,7 +311,7 @@ def test_tenants(installed: Installed, tmp_path: Path) -> None:
 
 
 def test_encryption_and_rollout(installed: Installed, tmp_path: Path) -> None:
-    for page in (PAGES["encryption.md"], PAGES["rollout.md"]):
+    for page in (PAGES["encryption.md"], PAGES["csfle.md"], PAGES["rollout.md"]):
         installed(install_line(page)).run("\n".join(python_blocks(page)), tmp_path)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import ssl
+import uuid
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from http import HTTPStatus
@@ -20,7 +21,7 @@ from payload_stores.errors import (
     PayloadStoreUnavailableError,
     PayloadTooLargeError,
 )
-from payload_stores.hop import record_document
+from payload_stores.hop import record_document, retraction
 from payload_stores.hop.record_document import Frame
 from payload_stores.plugins import require
 
@@ -73,6 +74,20 @@ _UPLOADING: Final = _KINDS | {
         "Check hop.offload.url, or what the broker announces",
     )
 }
+# Older archives, and offload servers that are none, do not know the address.
+_RETRACTING: Final = _KINDS | {
+    HTTPStatus.NOT_FOUND: (
+        PayloadNotFoundError,
+        "the offload server has no such record, or does not offer retractions",
+        "SCiMMA's archive does from archive-api 1.3 on",
+    ),
+    HTTPStatus.FORBIDDEN: (
+        PayloadAccessDeniedError,
+        "this user may not retract the record",
+        "Its sender and the owners of the topic's group may",
+    ),
+}
+_NOT_OFFERED: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.METHOD_NOT_ALLOWED, HTTPStatus.NOT_IMPLEMENTED})
 # Unsigned, before or instead of the proof: the public service answers unknown users and wrong passwords this way. A
 # known user gets a signature with such an answer.
 _UNSIGNED_REFUSALS: Final = frozenset({HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR})
@@ -186,6 +201,51 @@ class HopClient:
                 return _Message(size, views, stack.pop_all())
 
         return cast("BinaryIO", io.BufferedReader(_RecordFile(reference, lambda: self._retried(attempt)), _FILE_BYTES))
+
+    def retract(self, reference: str, *, retracted: bool) -> None:
+        """Set or remove the mark of a retracted record.
+
+        Args:
+            reference: Its address.
+            retracted: Whether it is to count as retracted.
+        """
+
+        def attempt(_number: int) -> None:
+            url = retraction.mark_url(reference, retracted=retracted)
+            with self._request("PUT", url, self._auth, reference) as response:
+                _check(response, reference, _RETRACTING)
+                _rest(response)  # the connection is reusable after reading the answer
+
+        self._retried(attempt)
+
+    def is_retracted(self, endpoint: str, reference: str, message_id: uuid.UUID, timestamp: int) -> bool | None:
+        """Whether a record is retracted; None if the server does not say.
+
+        Args:
+            endpoint: The server's address.
+            reference: The record's address, for errors.
+            message_id: Its id.
+            timestamp: Its timestamp on the server, in ms.
+        """
+        url = retraction.list_url(endpoint, timestamp)
+
+        def attempt(_number: int) -> bool | None:
+            with self._request("GET", url, self._auth, reference) as response:
+                if response.status_code in _NOT_OFFERED:
+                    _rest(response)
+                    return None
+                _check(response, reference)
+                try:
+                    return retraction.is_retracted(response.iter_raw(), message_id)
+                except ValueError as error:
+                    raise PayloadStoreError(
+                        f"the offload server's list of messages cannot be read: {error}",
+                        hint="hop.retracted = ignore reads records without it",
+                        store="hop",
+                        reference=reference,
+                    ) from error
+
+        return self._retried(attempt)
 
     def close(self) -> None:
         """Close the connections."""

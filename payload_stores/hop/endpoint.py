@@ -39,6 +39,8 @@ _URL: Final = re.compile(
     r"(https?)://(\[[0-9a-f:.]+\]|[a-z0-9._-]+)(?::(\d{1,5}))?((?:/[^/?#%\\\s\x00-\x1f\x7f]*)*)", re.IGNORECASE
 )
 _UUID: Final = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+# The payload of a message under a file's name, for browsers: archive-api from 1.3 on.
+_RAW_FILE: Final = re.compile(r"(.*)/raw_file/[^/?#%\\\s\x00-\x1f\x7f]+", re.DOTALL)
 _PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -109,6 +111,9 @@ class Endpoint:
     def own(self, reference: str) -> str | None:
         """The address of a record of this endpoint; None for other references.
 
+        The address of its raw file is another name of the record: the record's document has a length, so that a cut-off
+        answer is noticed, and the raw file's answer has none.
+
         Args:
             reference: The reference in a placeholder, not to be trusted.
         """
@@ -136,7 +141,8 @@ def is_message(reference: str) -> bool:
 
 def _message(reference: str) -> tuple[Endpoint, str] | None:
     """The endpoint and the id in a record's address; None for references of another form."""
-    before, _, message_id = reference.rpartition("/")
+    raw_file = _RAW_FILE.fullmatch(reference)
+    before, _, message_id = (raw_file[1] if raw_file else reference).rpartition("/")
     prefix, separator, word = before.rpartition("/")
     if not (separator and word == "msg" and _UUID.fullmatch(message_id)):
         return None

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final
 from payload_stores.base import Buffer, PayloadStore, PublishContext, StoredRecord
 from payload_stores.buffers import checked_range
 from payload_stores.connection import can_connect
-from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError
+from payload_stores.errors import ConfigError, PayloadRetractedError, PayloadStoreError, PayloadTooLargeError
 from payload_stores.hop.endpoint import Endpoint, Unsupported, discover, is_message
 from payload_stores.hop.settings import switch
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
@@ -105,9 +105,16 @@ class HopStore(PayloadStore):
         None,
         doc="whether placeholders are followed; default: HOP_FETCH_EXTERNAL, then hop's config.toml, then true",
     )
+    RETRACTED: ClassVar[Option[str]] = Option(
+        "hop.retracted",
+        choice("ignore", "error", "flag"),
+        "ignore",
+        doc="records retracted in the archive: ignore the mark, error, or flag by the header _retracted; error and "
+        "flag cost a request per record",
+    )
     options = (
         URL, USERNAME, PASSWORD, MECHANISM, TOKEN, ALLOW_HTTP, DISCOVERY_MS, CONNECT_MS, REQUEST_MS, ATTEMPTS,
-        AUTOMATIC_OFFLOAD, FETCH_EXTERNAL,
+        AUTOMATIC_OFFLOAD, FETCH_EXTERNAL, RETRACTED,
     )  # fmt: skip
 
     def configure(self, config: Mapping[str, object]) -> None:
@@ -119,6 +126,8 @@ class HopStore(PayloadStore):
         self.fetches = switch(self.FETCH_EXTERNAL.name, self.FETCH_EXTERNAL.read(config))
         self._allow_http = self.ALLOW_HTTP.read(config)
         self._discovery_ms = self.DISCOVERY_MS.read(config)
+        self._retracted = self.RETRACTED.read(config)
+        self._has_warned = False
         self._trusted = [
             self._parse(prefix, self.TRUSTED.name) for prefix in self.trusted_references if prefix.startswith("http")
         ]
@@ -183,7 +192,31 @@ class HopStore(PayloadStore):
     def download_record(self, reference: str) -> StoredRecord:
         """Fetch a record by the endpoint's or a trusted address. See :class:`~payload_stores.SupportsRecords`."""
         address, is_own = self._address(reference)
-        return self._client.download(address, lambda size: self.check_size(size, reference), authenticated=is_own)
+        record = self._client.download(address, lambda size: self.check_size(size, reference), authenticated=is_own)
+        return record if self._retracted == "ignore" or not is_own else self._judged(record, address)
+
+    def retract(self, reference: str, *, retracted: bool = True) -> None:
+        """Mark a record of the endpoint as retracted in its archive, or take the mark back.
+
+        The record stays readable; readers choose by ``hop.retracted``. The server is to offer it: SCiMMA's archive-api
+        from 1.3 on (``PUT /msg/{id}/retraction``). It permits its sender, and owners of the topic's group.
+
+        Args:
+            reference: The record's address.
+            retracted: False takes a retraction back.
+
+        Raises:
+            UntrustedReferenceError: It is not a record of the endpoint.
+            PayloadNotFoundError: There is no such record, or the server does not offer retractions.
+            PayloadAccessDeniedError: The user may not retract it.
+
+        Example:
+            >>> store.retract("https://hop.example.org/msg/6c8f2c2e-5d0c-4f5e-9d8e-0a6f2f1f3b7a")  # doctest: +SKIP
+        """
+        address, is_own = self._address(reference)
+        if not is_own:
+            raise self.untrusted(reference, "only records of the own endpoint can be retracted")
+        self._client.retract(address, retracted=retracted)
 
     def open(self, reference: str) -> BinaryIO:
         """Open a payload, read as it arrives. See :class:`~payload_stores.SupportsStreaming`.
@@ -279,6 +312,31 @@ class HopStore(PayloadStore):
         if address is None:
             raise self.untrusted(reference, f"it is not a message of {endpoint.url}")
         return address, True
+
+    def _judged(self, record: StoredRecord, address: str) -> StoredRecord:
+        """Refuse or mark a retracted record, by ``hop.retracted``."""
+        from payload_stores.hop.retraction import HEADER
+
+        endpoint, _, message_id = address.rpartition("/msg/")
+        retracted = None
+        if record.timestamp is not None:
+            retracted = self._client.is_retracted(endpoint, address, uuid.UUID(message_id), record.timestamp)
+        if retracted is None and not self._has_warned:
+            self._has_warned = True
+            _log.warning(
+                "%s = %s: %s does not say whether %s is retracted; such records are delivered",
+                self.RETRACTED.name, self._retracted, endpoint, message_id,
+            )  # fmt: skip
+        if retracted and self._retracted == "error":
+            raise PayloadRetractedError(
+                "the record is retracted in the archive",
+                hint=f"{self.RETRACTED.name} = flag delivers it with the header {HEADER}",
+                store="hop",
+                reference=address,
+            )
+        # Only the archive's word counts, not a header that the writer stored.
+        headers = tuple(header for header in record.headers if header[0] != HEADER)
+        return replace(record, headers=(*headers, (HEADER, b"true")) if retracted else headers)
 
     def _endpoint(self) -> Endpoint | Unsupported:
         with self._lock:

@@ -102,12 +102,17 @@ class ApicurioRegistry(SubjectNames):
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
     ) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        if schema is None or self.use_latest:
+            return self.latest(subject, schema_type)
         with _understood(f"the schema of {subject}"):
-            if schema is None or self.use_latest:
-                path = f"{self._artifact(subject)}/branch=latest"
-                return self._of_version(self._json(f"the latest schema of {subject}", "GET", path))
             version = self._version(subject, schema, schema_type, references)
             return RegisteredSchema(self._key(version), schema, order=version["globalId"])
+
+    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        with _understood(f"the schema of {subject}"):
+            path = f"{self._artifact(subject)}/branch=latest"
+            return self._of_version(self._json(f"the latest schema of {subject}", "GET", path))
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""

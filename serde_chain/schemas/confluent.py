@@ -24,6 +24,9 @@ from serde_chain.schemas.schema_id import SchemaKey
 __all__ = ["OPTIONS", "ConfluentRegistry"]
 
 _NO_SCHEMA: Final = (1 << 31) - 1
+# Types of rules by which Confluent's serializers encrypt single fields, or the whole payload, and the modes that write.
+_ENCRYPTING: Final = frozenset({"ENCRYPT", "ENCRYPT_PAYLOAD"})
+_WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
 
 CLIENT: Final = Option("schema.registry.*", text, "", secret=True, doc="settings of Confluent's registry client")
 USER_INFO_SOURCE: Final = Option("basic.auth.credentials.source", text, None, doc="USER_INFO, as in Java")
@@ -66,11 +69,18 @@ class ConfluentRegistry(SubjectNames):
     ) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         if schema is None or self.use_latest:
-            latest = self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
+            latest = self._latest(subject)
+            _check_rules(subject, latest.schema)
             return self._with_references(latest.schema_id, latest.schema)
         wanted = self._library.Schema(schema, schema_type, list(references))
         answer = self._register(subject, wanted) if self._auto_register else self._look_up(subject, wanted)
+        _check_rules(subject, answer.schema)
         return RegisteredSchema(answer.schema_id, schema, guid=getattr(answer, "guid", None), order=answer.schema_id)
+
+    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        latest = self._latest(subject)
+        return self._with_references(latest.schema_id, latest.schema)
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
@@ -122,6 +132,9 @@ class ConfluentRegistry(SubjectNames):
                 f"{URL.name} has no schema registry at its path",
                 hint=f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7",
             ) from error
+
+    def _latest(self, subject: str) -> Any:
+        return self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
 
     def _register(self, subject: str, schema: Any) -> Any:
         method = self._client.register_schema_full_response
@@ -179,3 +192,20 @@ class ConfluentRegistry(SubjectNames):
             )
             failure.transient = True
             raise failure from error
+
+
+def _check_rules(subject: str, schema: Any) -> None:
+    """Refuse to write in clear what the schema's rules require to be encrypted: only Confluent's serializers run rules.
+
+    Other rules do not protect data; docs/integrations.md says that they do not run.
+    """
+    rules = schema.rule_set
+    if rules is None:
+        return
+    for rule in (*(rules.domain_rules or ()), *(rules.encoding_rules or ())):
+        if rule.type in _ENCRYPTING and not rule.disabled and rule.mode is not None and rule.mode.value in _WRITING:
+            raise SchemaRegistryError(
+                f"the schema of {subject} requires encryption (rule {rule.name!r}), which this stage does not do: "
+                "the fields would be written in clear",
+                hint="Use Confluent's serializer with its encryption executor as the stage: docs/csfle.md",
+            )

@@ -96,11 +96,8 @@ class GlueRegistry(SubjectNames):
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
     ) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        named = self._named(subject)
         if schema is None or self.use_latest:
-            latest = {"SchemaId": named, "SchemaVersionNumber": {"LatestVersion": True}}
-            answer = self._ask(f"the latest schema of {subject}", self._client.get_schema_version, **latest)
-            return _registered(answer, schema_type)
+            return self.latest(subject, schema_type)
         found = self._find(subject, schema)
         if found is None and not self._auto_register:
             raise SchemaRegistryError(
@@ -108,6 +105,12 @@ class GlueRegistry(SubjectNames):
                 hint=f"Register it, or set {AUTO_REGISTER.name}",
             )
         return RegisteredSchema(found or self._register(subject, schema, schema_type), schema)
+
+    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        latest = {"SchemaId": self._named(subject), "SchemaVersionNumber": {"LatestVersion": True}}
+        answer = self._ask(f"the latest schema of {subject}", self._client.get_schema_version, **latest)
+        return _registered(answer, schema_type)
 
     def _find(self, subject: str, schema: str) -> UUID | None:
         """The version with a definition; None if there is none."""

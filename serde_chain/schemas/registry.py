@@ -120,6 +120,17 @@ class SchemaRegistry(Protocol):
             schema: Text of the configured schema; None for the latest.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
             references: Results of :meth:`reference` for the referenced schemas.
+
+        Raises:
+            SchemaRegistryError: As for all methods, and if the schema requires of writers what stages do not do.
+        """
+
+    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
+        """The latest schema of a subject, for reading.
+
+        Args:
+            subject: The subject.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         """
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:

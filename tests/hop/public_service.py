@@ -3,6 +3,10 @@
 Before it looks at the user, it looks at the id of a message, whether there is such a message, and whether anybody may
 read it. What it takes and gives is that service's too: headers as pairs or as an object, or none; documents with
 ``metadata``; an id that is taken, or none, is answered with 201 and stored under another one.
+
+Retractions as in its version 1.3 (``scripts/archive_api.py``, archive-core 1.3.1): ``retract_message`` marks a message
+for its sender, ``fetch_message`` answers the same for a retracted one, and ``get_messages`` lists it with the mark,
+among the public messages only: for others it looks up the permission for a topic that has the suffix still.
 """
 
 import time
@@ -13,8 +17,10 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Lock, Thread
 from typing import Any, Final
+from urllib.parse import parse_qs, urlsplit
 
 import bson
+from bson.binary import Binary
 
 from payload_stores.scram.server import Credential, ScramServer, derive, invented
 from payload_stores.scram.wire import MECHANISMS
@@ -29,17 +35,21 @@ class PublicService:
     """Messages by their ids; those of topics whose names begin with ``hop-public`` are for anybody to read.
 
     Attributes:
+        users: Passwords by name.
         messages: Documents by id, as they are handed out.
         requests: Method, status, and user of each request; the user is None where no user was looked at.
         may_read: Users who may read what is not public.
         secret: Topics that nobody may read.
+        retracted: Ids of the retracted messages.
     """
 
     def __init__(self, users: Mapping[str, str]) -> None:
+        self.users = users
         self.messages: dict[uuid.UUID, dict[str, Any]] = {}
         self.requests: list[tuple[str, int, str | None]] = []
         self.may_read = set(users)
         self.secret: set[str] = set()
+        self.retracted: set[uuid.UUID] = set()
         self._keys = {
             (user, mechanism): derive(password, mechanism, 4096)
             for user, password in users.items()
@@ -80,17 +90,20 @@ class PublicService:
         handler.wfile.write(content)
 
     def _handle(self, handler: BaseHTTPRequestHandler, body: bytes) -> Answer:
-        _, kind, name = handler.path.split("/")
+        address = urlsplit(handler.path)
+        if address.path == "/messages":
+            return self._list(handler, parse_qs(address.query))
+        _, kind, name, *action = address.path.split("/")
         document: dict[str, Any] = {}
-        if handler.command == "GET":
-            assert kind == "msg"
+        if handler.command != "POST":
+            assert (kind, action) == ("msg", [] if handler.command == "GET" else ["retraction"])
             try:
                 document = self.messages[uuid.UUID(name)]
             except ValueError:
                 return 400, b"Invalid Message ID", {}, None
             except KeyError:
                 return 404, b"Message not found", {}, None
-            if document["metadata"]["topic"].startswith("hop-public"):
+            if handler.command == "GET" and document["metadata"]["topic"].startswith("hop-public"):
                 return 200, bson.encode(document), {}, None
         outcome = self._scram.answer(handler.headers.get("Authorization"))
         if outcome.user is None:
@@ -99,11 +112,42 @@ class PublicService:
         if handler.command == "POST":
             assert name.endswith(SUFFIX)
             self.put(name.removesuffix(SUFFIX), bson.decode(body))
+        elif handler.command == "PUT":
+            status, content = self._mark(document, uuid.UUID(name), outcome.user, parse_qs(address.query))
         elif outcome.user in self.may_read and document["metadata"]["topic"] not in self.secret:
             status, content = 200, bson.encode(document)
         else:
             status, content = 403, b"Operation not permitted"
         return status, content, outcome.headers, outcome.user
+
+    def _mark(
+        self, document: Mapping[str, Any], found: uuid.UUID, user: str, query: Mapping[str, list[str]]
+    ) -> tuple[int, bytes]:
+        sender = dict(document["metadata"]["headers"]).get("_sender")
+        if sender != user.encode():
+            return 403, b"Operation not permitted"
+        if query["retracted"] == ["true"]:
+            self.retracted.add(found)
+        else:
+            self.retracted.discard(found)
+        return 200, bson.encode({})
+
+    def _list(self, handler: BaseHTTPRequestHandler, query: Mapping[str, list[str]]) -> Answer:
+        assert query["meta"] == query["include_retracted"] == ["true"]
+        outcome = self._scram.answer(handler.headers.get("Authorization"))
+        if outcome.user is None:
+            return 401, b"", outcome.headers, None
+        start, end = (int(query[name][0]) for name in ("start_time", "end_time"))
+        listed = [
+            {
+                "metadata": {name: document["metadata"][name] for name in ("topic", "timestamp")},
+                "annotations": {"con_text_uuid": Binary(found.bytes, 4), "retracted": found in self.retracted},
+            }
+            for found, document in self.messages.items()
+            if document["metadata"]["topic"].startswith("hop-public")
+            and start <= document["metadata"]["timestamp"] < end
+        ]
+        return 200, bson.encode({"messages": listed, "next": None, "prev": None}), outcome.headers, outcome.user
 
 
 @contextmanager
@@ -116,7 +160,7 @@ def running(service: PublicService) -> Iterator[str]:
         def do_GET(self) -> None:
             service.answer(self)
 
-        do_POST = do_GET  # noqa: N815  as the base class wants it
+        do_POST = do_PUT = do_GET  # noqa: N815  as the base class wants it
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002  as the base class names it
             """Keep quiet."""

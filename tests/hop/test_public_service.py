@@ -4,13 +4,15 @@ import json
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
 from hop.models import Blob
 
-from payload_stores import PayloadAccessDeniedError, PayloadNotFoundError
-from serde_chain import Producer
+from payload_stores import PayloadAccessDeniedError, PayloadNotFoundError, PayloadRetractedError
+from payload_stores.hop import HopStore
+from serde_chain import Producer, SerializationError
 from serde_chain.testing.services import KafkaBroker
 from tests.hop.conftest import Announce, Clients, NewHop, NewTopic
 from tests.hop.public_service import PublicService, running
@@ -91,3 +93,67 @@ def test_a_first_record_that_names_a_message_of_another_topic(
         producer.produce(topic, b"2" * LARGE)
     (found,) = read(topic, **{"serde.error.policy": "skip"})
     assert found.value() == b"2" * LARGE
+
+
+def _write(client: Clients, topic: str, *values: bytes) -> None:
+    with client(Producer) as producer:
+        for value in values:
+            producer.produce(topic, value, b"key", headers=[("a", b"1"), ("_retracted", b"false")])
+
+
+def _store(service: PublicService, endpoint: str, user: str) -> HopStore:
+    store = HopStore()
+    store.configure({"hop.offload.url": endpoint, "hop.username": user, "hop.password": service.users[user]})
+    return store
+
+
+def test_a_retracted_message(service: PublicService, new_topic: NewTopic, client: Clients, read: Any) -> None:
+    topic = new_topic(prefix="hop-public-")
+    _write(client, topic, b"1" * LARGE, b"2" * LARGE)
+    first, _ = read(topic, 2, fetch_external=False)
+    url = json.loads(first.value())["url"]
+    endpoint, _, name = url.rpartition("/msg/")
+    service.requests.clear()
+    with closing(_store(service, endpoint, "bob")) as store:
+        with pytest.raises(PayloadAccessDeniedError, match="may not retract"):
+            store.retract(url)
+        assert not service.retracted
+    with closing(_store(service, endpoint, "alice")) as store:
+        store.retract(url)
+        assert service.retracted == {uuid.UUID(name)}
+    assert service.requests == [
+        ("PUT", status, user)
+        for status, user in ((401, None), (403, "bob"), (401, None), (200, "alice"))
+    ]  # fmt: skip
+
+    # By default it is read like others, without a question.
+    service.requests.clear()
+    assert [message.value() for message in read(topic, 2)] == [b"1" * LARGE, b"2" * LARGE]
+    assert service.requests == [("GET", 200, None)] * 2
+
+    with pytest.raises(SerializationError, match="retracted in the archive") as caught:
+        read(topic, **{"hop.retracted": "error"})
+    assert isinstance(caught.value.__cause__ or caught.value, PayloadRetractedError)
+    assert caught.value.about_record
+    (found,) = read(topic, **{"hop.retracted": "error", "serde.error.policy": "skip"})
+    assert found.value() == b"2" * LARGE
+    marked, other = read(topic, 2, **{"hop.retracted": "flag"})
+    assert marked.value() == b"1" * LARGE
+    # Not what the writer says of itself.
+    assert [value for name, value in marked.headers() if name == "_retracted"] == [b"true"]
+    assert [value for name, value in other.headers() if name == "_retracted"] == []
+
+    with closing(_store(service, endpoint, "alice")) as store:
+        store.retract(url, retracted=False)
+    assert len(read(topic, 2, **{"hop.retracted": "error"})) == 2
+
+
+def test_retractions_of_messages_that_are_not_public_are_not_listed(
+    service: PublicService, new_topic: NewTopic, client: Clients, read: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    topic = new_topic()
+    _write(client, topic, b"1" * LARGE, b"2" * LARGE)
+    service.retracted.update(service.messages)
+    assert len(read(topic, 2, **{"hop.retracted": "error"})) == 2
+    (warning,) = [record for record in caplog.records if "does not say" in record.getMessage()]
+    assert "hop.retracted = error" in warning.getMessage()

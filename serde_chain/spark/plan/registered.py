@@ -71,5 +71,5 @@ def _described(config: Mapping[str, object], topics: Sequence[str], *, is_key: b
 
 def _newest(registry: SchemaRegistry, subjects: Sequence[str]) -> list[Any]:
     """The files of the newest schema: its imports, and last its own."""
-    latest = [registry.schema_for(subject, None, "PROTOBUF") for subject in subjects]
+    latest = [registry.latest(subject, "PROTOBUF") for subject in subjects]
     return protobuf_schema.files_of(max(latest, key=lambda registered: registered.order or 0))
