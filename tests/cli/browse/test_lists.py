@@ -8,6 +8,8 @@ from typing import Any
 from urllib.parse import quote
 
 import confluent_kafka
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from payload_stores import open_store
@@ -223,3 +225,26 @@ def test_a_thumbnail_is_small(open_pages: OpenPages, config: dict[str, Any], top
     produce(config, topic, (None, noise), (None, PICTURE))
     page = open_pages(config, topic)("/").text
     assert re.findall(r'<img src="/topics/[^/]+/records/0/(\d)/', page) == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("stage", "value", "shown"),
+    [
+        ("npy", np.arange(6, dtype="float32").reshape(2, 3), "float32"),
+        ("safetensors", {"weights": np.zeros((4, 5))}, "weights"),
+        ("arrow", pa.table({"id": [51, 52]}), "2 rows"),
+        ("msgpack", {"id": 51, "tags": ["a"]}, "id 51"),
+        ("bson", {"id": 51}, "id 51"),
+    ],
+)
+def test_values_of_science(
+    *, open_pages: OpenPages, config: dict[str, Any], topic: str, stage: str, value: Any, shown: str
+) -> None:
+    produce(config | {"value.serializers": stage, "value.deserializers": stage}, topic, (None, value))
+    ask = open_pages(config | {"value.deserializers": stage}, topic)
+    for address in ("/", "/records/0/0", "/search?contains=0", "/sizes"):
+        page = ask(address)
+        assert page.status == 200
+        assert 'class="problem"' not in page.text
+    assert shown in ask("/").text
+    assert shown.split(" ", maxsplit=1)[0] in ask("/records/0/0").text
