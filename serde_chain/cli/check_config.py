@@ -26,6 +26,7 @@ from serde_chain.cli.routed import large_fields_config, large_message_config, th
 from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
+from serde_chain.schemas.schema_registry import idle_options
 from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, STORE, THRESHOLD
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
@@ -167,14 +168,21 @@ def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
     if not (isinstance(kind, type) and issubclass(kind, Stage)):
         return {"takes": "?", "gives": "?", "settings": {}}
     options = kind.options_for(config)
-    settings = {key: value for option in options for key, value in _settings(option, config, options)}
+    idle = idle_options(config)
+    settings = {
+        key: value
+        for option in options
+        for key, value in _settings(option, config, options, shows_default=option not in idle)
+    }
     return {"takes": str(kind.takes or "any"), "gives": str(kind.gives or "any"), "settings": settings}
 
 
-def _settings(option: Option[Any], config: Config, options: Options) -> list[tuple[str, object]]:
+def _settings(
+    option: Option[Any], config: Config, options: Options, *, shows_default: bool
+) -> list[tuple[str, object]]:
     """The option's configured keys, and its default if it has one."""
     given = [(key, _shown(key, config[key], options)) for key in config if option.matches(key)]
-    if given or option.default in (None, "", ()) or callable(option.default):
+    if given or not shows_default or option.default in (None, "", ()) or callable(option.default):
         return given
     if option is DOWNLOADS_BYTES:
         return [(option.name, f"{DOWNLOADS_BYTES_OF_CONSUMERS} (default; {option.default} in Spark)")]

@@ -42,6 +42,7 @@ __all__ = [
     "SchemaRegistry",
     "UsesRegistry",
     "framing_of",
+    "idle_options",
     "is_configured",
     "named_framing",
     "open_registry",
@@ -62,6 +63,7 @@ FRAMINGS: Final = (CONFLUENT, HEADER, GLUE, APICURIO)
 """How a record names a registry's schema; stages add framings of their own."""
 
 _OF_TYPE: Final = {CONFLUENT: {CONFLUENT, HEADER}, GLUE: {GLUE}, APICURIO: {APICURIO, HEADER}}
+_OPTIONS_OF_TYPE: Final[Mapping[str, tuple[Option[Any], ...]]] = {GLUE: glue.OPTIONS, APICURIO: apicurio.OPTIONS}
 _REGISTRIES: Final[Mapping[str, type[ConfluentRegistry | GlueRegistry | ApicurioRegistry]]] = {
     CONFLUENT: ConfluentRegistry,
     GLUE: GlueRegistry,
@@ -72,6 +74,14 @@ _REGISTRIES: Final[Mapping[str, type[ConfluentRegistry | GlueRegistry | Apicurio
 def is_configured(config: Mapping[str, object]) -> bool:
     """Whether a configuration names a registry."""
     return TYPE.read(config) == GLUE or URL.read(config) is not None
+
+
+def idle_options(config: Mapping[str, object]) -> frozenset[Option[Any]]:
+    """The options without effect: those of other registries; without a registry, all."""
+    if not is_configured(config):
+        return frozenset(OPTIONS)
+    kind = TYPE.read(config)
+    return frozenset(option for name, options in _OPTIONS_OF_TYPE.items() if name != kind for option in options)
 
 
 def open_registry(config: Mapping[str, object], *, is_key: bool) -> SchemaRegistry:

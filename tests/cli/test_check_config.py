@@ -176,6 +176,24 @@ def test_the_bound_of_downloads_is_that_of_consumers(tmp_path: Path) -> None:
     assert "large.message.downloads.max.bytes = 268435456 (default; 67108864 in Spark)\n" in shown
 
 
+@pytest.mark.parametrize(
+    ("registry", "shown", "hidden"),
+    [
+        ({}, (), ("schema.registry.type", "auto.register", "glue.", "apicurio.")),
+        ({"schema.registry.url": "http://r"}, ("auto.register.schemas = true",), ("glue.", "apicurio.")),
+        ({"schema.registry.type": "glue", "glue.region": "x"}, ("glue.compression = none",), ("apicurio.",)),
+    ],
+)
+def test_defaults_of_other_registries_are_not_shown(
+    tmp_path: Path, registry: dict[str, str], shown: tuple[str, ...], hidden: tuple[str, ...]
+) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text("".join(f"{key} = {value}\n" for key, value in {"value.serializers": "json", **registry}.items()))
+    done = run("check-config", path).stdout
+    assert all(text in done for text in shown)
+    assert not any(text in done for text in hidden)
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("columns", [40, 200])
 def test_chains_routes_and_stores_are_a_tree(tmp_path: Path, columns: int) -> None:
@@ -191,9 +209,8 @@ def test_chains_routes_and_stores_are_a_tree(tmp_path: Path, columns: int) -> No
         return
     assert shown.startswith(
         "client.properties\n├── value.serializers\n│   ├── 1 json: object → bytes\n"
-        "│   │   ├── json.framing = none (default)\n"
+        "│   ├── 2 zstd: bytes → bytes\n│   │   └── compression.min.bytes = 0 (default)\n"
     )
-    assert "│   ├── 2 zstd: bytes → bytes\n" in shown
     assert "├── large messages, by topic\n│   ├── images-*: route images\n│   │   ├── store = s3\n" in shown
     assert "│   └── all others\n│       ├── store = memory\n│       └── threshold = 999964\n" in shown
     assert "├── these topics\n│   └── images-1: route images\n│       ├── store = s3\n" in shown
