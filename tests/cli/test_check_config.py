@@ -181,7 +181,11 @@ def test_the_bound_of_downloads_is_that_of_consumers(tmp_path: Path) -> None:
     [
         ({}, (), ("schema.registry.type", "auto.register", "glue.", "apicurio.")),
         ({"schema.registry.url": "http://r"}, ("auto.register.schemas = true",), ("glue.", "apicurio.")),
-        ({"schema.registry.type": "glue", "glue.region": "x"}, ("glue.compression = none",), ("apicurio.",)),
+        (
+            {"schema.registry.type": "glue", "glue.region": "eu-west-1", "json.schema": "{}"},
+            ("glue.compression = none",),
+            ("apicurio.",),
+        ),
     ],
 )
 def test_defaults_of_other_registries_are_not_shown(
