@@ -18,7 +18,7 @@ import benchmarks.memory
 from payload_stores.local import LocalStore
 publish = LocalStore.publish
 LocalStore.publish = lambda self, topic, data, context=None: publish(self, topic, bytes(bytearray(data)), context)
-benchmarks.memory._measure("local", 32 << 20)
+benchmarks.memory._measure("local", "bytes", 32 << 20)
 """
 
 
