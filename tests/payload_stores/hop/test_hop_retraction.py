@@ -54,7 +54,11 @@ def listed(*marks: tuple[object, object]) -> bytes:
     return bson.encode({"messages": messages, "next": None, "prev": None})
 
 
-@pytest.mark.parametrize("at", [ID, ID.upper(), Binary(MESSAGE.bytes, 3), Binary(MESSAGE.bytes, 4), MESSAGE.bytes])
+@pytest.mark.parametrize(
+    "at",
+    [ID, ID.upper(), Binary(MESSAGE.bytes, 3), Binary(MESSAGE.bytes, 4), MESSAGE.bytes],
+    ids=["text", "capitals", "legacy", "standard", "bytes"],
+)
 @pytest.mark.parametrize(("mark", "expected"), [(True, True), (False, False), ("true", None), (None, None)])
 def test_a_list_says_it_of_one_message(at: object, mark: object, expected: bool | None) -> None:
     data = listed((str(uuid.uuid4()), not mark), (7, True), (at, mark))
