@@ -87,6 +87,8 @@ def test_every_page_fits_a_telephone(config: Path, topic: str, browser: Browser,
             )
             assert dark == (scheme == "dark")
         page.get_by_role("link", name="Topics").click()
+        page.wait_for_url("**/")
+        page.wait_for_load_state("networkidle")  # with its style
         expect(page.get_by_role("link", name=topic)).to_be_visible()
         assert page.evaluate(OVERFLOW) <= 0
         assert faults == []
