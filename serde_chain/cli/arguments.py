@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-__all__ = ["FILE", "PARTITION", "configured", "example", "timeout"]
+__all__ = ["FILE", "PARTITION", "configured", "example", "path_of", "timeout"]
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -46,7 +46,7 @@ def configured(
             if brokers is None and file is None:
                 if not rest:
                     raise click.UsageError("Missing argument 'CONFIG', or -b.")
-                file = _existing(rest.pop(0))
+                file = path_of(rest.pop(0), FILE, "CONFIG")
             if not several and not named and rest:
                 named = rest.pop(0)
             elif several and not named:
@@ -85,12 +85,22 @@ def configured(
     return decorate
 
 
-def _existing(name: str) -> Path:
+def path_of(word: str, kind: click.Path, name: str) -> Path:
+    """A word of a command as a path.
+
+    Args:
+        word: The word.
+        kind: What it must be.
+        name: Its name in the help.
+
+    Raises:
+        click.BadParameter: It is something else.
+    """
     try:
-        path: Path = FILE.convert(name, None, None)
+        path: Any = kind.convert(word, None, None)
     except click.BadParameter as error:
-        raise click.BadParameter(error.message, param_hint="'CONFIG'") from None
-    return path
+        raise click.BadParameter(error.message, param_hint=f"'{name}'") from None
+    return cast("Path", path)
 
 
 def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

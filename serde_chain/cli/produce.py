@@ -48,14 +48,6 @@ def _header(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     return headers
 
 
-def _path(word: str) -> Path:
-    try:
-        path: Path = _PATH.convert(word, None, None)
-    except click.BadParameter as error:
-        raise click.BadParameter(error.message, param_hint="'PATH'") from None
-    return path
-
-
 @click.command(epilog=example("produce client.toml images --name-as-key --header band=g m51.fits"))
 @arguments.configured("[PATH]...")
 @click.option("--lines", "as_lines", is_flag=True, help="Each line is a record; the default without a PATH.")
@@ -100,7 +92,7 @@ def produce(  # noqa: PLR0917, click passes them by name
     """
     from serde_chain.config import resolve
 
-    paths = tuple(map(_path, words))
+    paths = tuple(arguments.path_of(word, _PATH, "PATH") for word in words)
     by_line = as_lines or as_records or not paths
     if name_as_key and by_line:
         raise click.UsageError("--name-as-key requires one record per file")

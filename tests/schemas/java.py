@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,19 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import get_return_value
 
 from serde_chain.testing.services.java import system_java
+
+# As Java writes it: moto compares texts, Glue itself what they mean.
+AVRO = json.dumps(
+    {
+        "type": "record",
+        "name": "Alert",
+        "namespace": "survey",
+        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+    },
+    separators=(",", ":"),
+)
+JSON = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
+VALUE = {"id": 7, "name": "M 51"}
 
 
 class Java:

@@ -15,21 +15,9 @@ from serde_chain.arrow.batch import Batch
 from serde_chain.testing.services import SchemaRegistry
 from tests.http_servers import reply, serve
 from tests.java_serdes import JavaSerde
-from tests.schemas.java import Java, running
+from tests.schemas.java import AVRO, JSON, VALUE, Java, running
 from tests.schemas.messages import MESSAGE, VISIT, classes
 from tests.stages.protobuf import protobuf_messages
-
-AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "Alert",
-        "namespace": "survey",
-        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
-    },
-    separators=(",", ":"),
-)
-JSON = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
-VALUE = {"id": 7, "name": "M 51"}
 
 # How Java is configured, and how the same is said here.
 DEFAULT: dict[str, Any] = {}

@@ -15,21 +15,9 @@ from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordConte
 from serde_chain.arrow.batch import Batch
 from serde_chain.testing.services import S3Server
 from tests.java_serdes import JavaSerde
-from tests.schemas.java import Java, running
+from tests.schemas.java import AVRO, JSON, VALUE, Java, running
 from tests.schemas.messages import ALERT, MESSAGE, VISIT
 
-# As Java writes it: moto compares texts, Glue itself what they mean.
-AVRO = json.dumps(
-    {
-        "type": "record",
-        "name": "Alert",
-        "namespace": "survey",
-        "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
-    },
-    separators=(",", ":"),
-)
-JSON = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
-VALUE = {"id": 7, "name": "M 51"}
 COMPRESSIONS = pytest.mark.parametrize("compression", ["none", "zlib"])
 
 

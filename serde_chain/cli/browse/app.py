@@ -208,7 +208,7 @@ class Pages:
             shown=shown,
             seen=await self._see_all(topic, page.rows) if is_checked else {},
             most=_bytes_of(page.rows),
-            form={name: query.get(name, "") for name in _FORM},
+            form=dict.fromkeys(_FORM, "") | _form(query),
             older=link(at=page.older, to="older", **kept) if page.older else None,
             newer=link(at=page.newer, to="newer", **kept) if page.newer else None,
             check=again(check="1") if refers and not is_checked else None,
@@ -249,7 +249,7 @@ class Pages:
         page = self._templates.get_template("search.html").generate(
             topic=topic.name,
             found=found,
-            form={name: query.get(name, "") for name in _FORM},
+            form=dict.fromkeys(_FORM, "") | _form(query),
             onward=lambda: f"/topics/{topic.name}/search?{urlencode({**_form(query), 'at': scan.rest})}",
             most=0,
             seen={},
@@ -277,7 +277,7 @@ class Pages:
             sizes, scan = Sizes(), topic.scan(asked(query), patience)
             for rows in scan.windows():
                 for row in rows:
-                    sizes.add({"timestamp_ms": row.timestamp_ms, "key": row.key, "value": row.value})
+                    sizes.add(row.timestamp_ms, row.key, row.value)
             return sizes, scan, self._topics.one(topic.name)
 
         sizes, scan, facts = await self._do(request, read)
@@ -287,13 +287,13 @@ class Pages:
             facts=facts,
             sizes=sizes,
             scan=scan,
-            form={name: query.get(name, "") for name in _FORM},
+            form=dict.fromkeys(_FORM, "") | _form(query),
         )
 
     def _topic(self, request: Request) -> Topic:
         name = request.path_params["topic"]
         if not _NAME.fullmatch(name):
-            raise HTTPException(404, "there is no topic of this name")
+            raise HTTPException(404, "no such topic")
         return Topic(self._config, name, self._timeout_s, self._formats)
 
     def _decoded(self, rows: Iterable[Row], patience: Patience, *, fetch: bool = False) -> Iterator[Shown]:

@@ -13,7 +13,7 @@ from uuid import UUID
 from serde_chain.cli.values import as_json, as_size, as_text
 from serde_chain.handles import PayloadHandle
 
-__all__ = ["Node", "summary", "tree"]
+__all__ = ["Node", "cut", "summary", "tree"]
 
 _MOST_NODES: Final = 1_000
 _MOST_LEVELS: Final = 40
@@ -105,12 +105,12 @@ def _text(value: Any) -> str:
         return "" if value.size is None else _size(value.size)
     if isinstance(value, (bytes, bytearray, memoryview)):
         text = as_text(bytes(value[:_MOST_TEXT]))
-        return _size(len(value)) if text is None else _cut(text, _MOST_TEXT)
+        return _size(len(value)) if text is None else cut(text, _MOST_TEXT)
     if isinstance(value, float):
         return repr(value)  # not a number included
     if isinstance(value, bool) or value is None:
         return "null" if value is None else str(value).lower()
-    return _cut(str(as_json(value, as_size)), _MOST_TEXT)
+    return cut(str(as_json(value, as_size)), _MOST_TEXT)
 
 
 def summary(value: Any) -> str:
@@ -126,8 +126,8 @@ def summary(value: Any) -> str:
     value = _plain(value)
     if isinstance(value, Mapping):
         parts = (f"{name} {_short(item)}" for name, item in islice(value.items(), _FIELDS))
-        return _cut(" · ".join(parts) + (" · …" if len(value) > _FIELDS else ""), _LINE)
-    return _cut(_short(value, _LINE), _LINE)
+        return cut(" · ".join(parts) + (" · …" if len(value) > _FIELDS else ""), _LINE)
+    return cut(_short(value, _LINE), _LINE)
 
 
 def _short(value: Any, most: int = _FIELD_TEXT) -> str:
@@ -136,10 +136,11 @@ def _short(value: Any, most: int = _FIELD_TEXT) -> str:
         return f"{{{len(value):,}}}"
     if isinstance(value, (list, tuple, set, frozenset)):
         return f"[{len(value):,}]"
-    return _cut(_text(value), most)
+    return cut(_text(value), most)
 
 
-def _cut(text: str, most: int) -> str:
+def cut(text: str, most: int) -> str:
+    """A text up to a number of characters, with an ellipsis if more follow."""
     return text if len(text) <= most else f"{text[:most]}…"
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from serde_chain.cli.browse.outline import summary
+from serde_chain.cli.browse.outline import cut, summary
 from serde_chain.cli.browse.sizes import stored_bytes
 
 __all__ = ["pieces", "templates"]
@@ -55,8 +55,7 @@ def _time(timestamp_ms: int | None) -> str:
 
 
 def _cut(value: object, length: int = 300) -> str:
-    text = str(value)
-    return text if len(text) <= length else f"{text[:length]}…"
+    return cut(str(value), length)
 
 
 def _bar(count: int, most: int) -> float:

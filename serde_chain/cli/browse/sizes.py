@@ -55,17 +55,23 @@ class Sizes:
     unsized: int = 0
     _seen: list[_Seen] = field(default_factory=list)
 
-    def add(self, seen: Mapping[str, Any]) -> None:
-        """Count a record, as described by :func:`~serde_chain.cli.inspect_topic.describe`."""
-        inline = sum(seen[side].get("bytes", 0) for side in ("key", "value"))
-        stored = stored_bytes(seen["value"])
-        is_offloaded = "reference" in seen["value"] or stored is not None
+    def add(self, timestamp_ms: int, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:
+        """Count a record.
+
+        Args:
+            timestamp_ms: Its time, in ms since the epoch.
+            key: Its key, as described by :func:`~serde_chain.cli.inspect_topic.describe`.
+            value: Its value, likewise.
+        """
+        inline = key.get("bytes", 0) + value.get("bytes", 0)
+        stored = stored_bytes(value)
+        is_offloaded = "reference" in value or stored is not None
         self.records += 1
         self.offloaded += is_offloaded
         self.inline_bytes += inline
         self.stored_bytes += stored or 0
         self.unsized += is_offloaded and stored is None
-        self._seen.append(_Seen(seen["timestamp_ms"], inline, (stored or 0) if is_offloaded else None))
+        self._seen.append(_Seen(timestamp_ms, inline, (stored or 0) if is_offloaded else None))
 
     def times(self) -> tuple[int, int] | None:
         """The earliest and latest time, in ms since the epoch; None without records that have one."""

@@ -201,9 +201,7 @@ class Topic:
         begins = wanted.since_ms is not None or wanted.first is not None
         forward = begins if newer is None else newer
         with self.open() as reader:
-            bounds = {
-                partition: (low, max(low, high)) for partition, (low, high) in places(reader, self.name, wanted).items()
-            }
+            bounds = self.bounds(reader, wanted)
             start = _within(bounds, at, forward=forward)
             near, rest, looked_at = self._near(reader, wanted, bounds, start, patience, forward=forward)
         rows = list(islice(_merged(near, forward=forward), _ROWS))
@@ -230,6 +228,11 @@ class Topic:
     def open(self) -> PartitionReader:
         """A reader of the topic."""
         return open_reader(self._config, self._timeout_s)
+
+    def bounds(self, reader: PartitionReader, wanted: Selection) -> Ranges:
+        """The first offset and the end of a selection, by partition."""
+        found = places(reader, self.name, wanted)
+        return {partition: (low, max(low, high)) for partition, (low, high) in found.items()}
 
     def _near(
         self,
@@ -311,10 +314,7 @@ class Scan:
         """
         forward = self.is_forward
         with self._topic.open() as reader:
-            bounds = {
-                partition: (low, max(low, high))
-                for partition, (low, high) in places(reader, self._topic.name, self._wanted).items()
-            }
+            bounds = self._topic.bounds(reader, self._wanted)
             at = _within(bounds, self._at, forward=forward)
             while True:
                 if forward:
