@@ -13,6 +13,7 @@
 #   make spark-versions some tests with other versions of pyspark: make spark-versions ARGS="4.0.5 4.3.0"
 #   make kafka-versions some tests with other versions of Kafka: make kafka-versions KAFKAS="4.2.2 4.4.0"
 #   make lint           ruff, mypy --strict, import-linter
+#   make audit          known vulnerabilities of what is pinned (asks OSV)
 #   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
 #   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
 #   make bench          benchmarks side by side, into benchmarks/report: make bench ARGS="--check chain avro"
@@ -23,7 +24,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo native test test-all test-servers test-native test-lowest test-pythons chaos spark-versions kafka-versions lint docs tables bench dist lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo native test test-all test-servers test-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench dist lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -39,7 +40,7 @@ WORKERS ?= $(shell awk '/^MemAvailable/ { enough = $$2 > 12000000 } END { print 
 
 IS_PYTHON_311 := -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 11))'
 # The first interpreter that is new enough and can make virtual environments.
-PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11 python; do \
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
 	"$$python" $(IS_PYTHON_311) >/dev/null 2>&1 && echo "$$python" && break; done)
 # As Spark does it: JAVA_HOME first, then PATH.
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
@@ -145,11 +146,11 @@ test-lowest: check-tools
 	$(VENV)-lowest/bin/python -m pytest -n $(WORKERS) -W default $(MOST) $(ARGS)
 
 # Names or paths.
-PYTHONS ?= $(shell for python in python3.11 python3.12 python3.13; do \
+PYTHONS ?= $(shell for python in python3.11 python3.12 python3.13 python3.14; do \
 	"$$python" $(IS_PYTHON_311) >/dev/null 2>&1 && echo "$$python"; done)
 
 test-pythons: check-tools
-	@[ -n "$(PYTHONS)" ] || { echo "Missing: python3.11, python3.12 or python3.13 on PATH, with the venv module. Name" \
+	@[ -n "$(PYTHONS)" ] || { echo "Missing: python3.11, 3.12, 3.13 or 3.14 on PATH, with the venv module. Name" \
 		"some: make test-pythons PYTHONS=\"/path/to/python3.12 /path/to/python3.13\"" >&2; exit 1; }
 	@for python in $(PYTHONS); do own=$(VENV)-$$(basename "$$python"); \
 		$(call INSTALL,requirements/dev.txt,"$$own","$$python") && \
@@ -160,6 +161,11 @@ lint: venv
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# Not of lowest.txt, whose versions are old on purpose.
+audit: venv
+	$(BIN)/pip-audit --vulnerability-service osv --disable-pip --progress-spinner off \
+		$(foreach pins,build dev lock native,--requirement requirements/$(pins).txt) $(ARGS)
 
 # A link, an anchor or a reference that leads nowhere is an error.
 docs: venv tables

@@ -1,9 +1,13 @@
 """Pages name the configuration keys of the code, and files that exist. Whether their code runs: test_pages.py."""
 
+import json
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
+from packaging.requirements import Requirement
 
 from payload_stores.base import PayloadStore
 from payload_stores.plugins import import_object
@@ -43,19 +47,43 @@ def test_pages_name_files_that_exist(page: Path) -> None:
     assert [str(path) for path in paths if not path.exists()] == []
 
 
+def released() -> bool:
+    """Whether CHANGELOG.md has a version."""
+    return bool(re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE))
+
+
 def test_until_a_release_each_page_that_installs_says_how() -> None:
     """The sentence is one for all pages; it goes with the first version in CHANGELOG.md."""
-    released = re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     told = "Until the first release, [install from a clone]("
     for page in (ROOT / "README.md", *(ROOT / "docs").rglob("*.md")):
         text = page.read_text(encoding="utf-8")
         installs = re.search(r"pip install .*serde-chain", text) and page.name != "installation.md"
-        assert text.count(told) == (1 if installs and not released else 0), page.name
+        assert text.count(told) == (1 if installs and not released() else 0), page.name
 
 
-def test_the_citation_is_of_this_version() -> None:
+def test_what_is_published_is_of_one_version() -> None:
+    """Step 3 of a release."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     cited = re.search(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
-    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     assert cited is not None
-    assert project is not None
-    assert cited[1] == project[1]
+    assert cited[1] == project["version"]
+    materials = json.loads((ROOT / "sbom.cdx.json").read_text(encoding="utf-8"))["metadata"]["component"]
+    assert materials["version"] == project["version"]
+    recipe = yaml.safe_load((ROOT / "packaging/conda-forge/recipe.yaml").read_text(encoding="utf-8"))
+    assert recipe["context"]["version"] == project["version"]
+    assert f">={recipe['context']['python_min']}" == project["requires-python"]
+    assert recipe["build"]["python"]["entry_points"] == [f"{name} = {to}" for name, to in project["scripts"].items()]
+    if released():
+        assert project["urls"].keys() >= {"Source", "Documentation", "Changelog", "Issues"}
+
+
+def test_the_recipe_for_conda_knows_the_lowest_versions() -> None:
+    """Those of the extras; two of the packages have another name there."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [Requirement(line) for lines in project["optional-dependencies"].values() for line in lines]
+    lowest = {requirement.name: str(requirement.specifier) for requirement in extras if not requirement.extras}
+    recipe = yaml.safe_load((ROOT / "packaging/conda-forge/recipe.yaml").read_text(encoding="utf-8"))
+    constraints = dict(line.split() for line in recipe["requirements"]["run_constraints"])
+    assert constraints.pop("python-confluent-kafka") == lowest["confluent-kafka"]
+    for name, versions in constraints.items():
+        assert set(versions.split(",")) == set(lowest[name].split(",")), name

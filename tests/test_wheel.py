@@ -1,11 +1,16 @@
 """The wheel in an environment that has nothing else: the core needs no third-party package."""
 
+import json
 import subprocess
 import zipfile
 from collections.abc import Callable
+from importlib.metadata import version as version_of
 from pathlib import Path
 
 import pytest
+from cyclonedx.model.bom import Bom
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
 
 from tests.environments import Environment
 
@@ -32,6 +37,18 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
     assert {"serde_chain/testing/services/ivy.xml", "serde_chain/testing/services/jars.sha256"} <= set(names)
     assert len([name for name in names if name.startswith("serde_chain/testing/vectors/")]) == 10
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+
+
+def test_the_wheel_says_what_it_is_made_of(wheel: Path) -> None:
+    """PEP 770: a bill of materials that names this version, and nothing besides."""
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if ".dist-info/sboms/" in name)
+        text = archive.read(name).decode()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    bom = Bom.from_json(json.loads(text))  # type: ignore[attr-defined]  # made by a decorator
+    assert bom.metadata.component is not None
+    assert str(bom.metadata.component.purl) == f"pkg:pypi/serde-chain@{version_of('serde-chain')}"
+    assert not bom.components
 
 
 def test_a_chain_of_the_core_works_without_any_other_package(python: Path) -> None:
