@@ -35,7 +35,7 @@ from tests.jobs.conftest import Config, local_audit, payload, spark_audit, store
 
 pytestmark = pytest.mark.full
 
-CASES = int(os.environ.get("SERDE_CHAIN_ENGINE_CASES", examples(40)))
+CASES = int(os.environ.get("SERDE_CHAIN_ENGINE_CASES", examples(25)))
 PARTITIONS = 2
 GRACE_S = 3600
 
