@@ -1,4 +1,4 @@
-"""The code on the page for Spark users runs, block after block."""
+"""The code on the pages for Spark users runs, block after block."""
 
 import re
 from pathlib import Path
@@ -11,10 +11,14 @@ from serde_chain.testing.services import KafkaBroker
 
 pytestmark = pytest.mark.full
 
-PAGE = Path(__file__).parents[2] / "docs" / "spark.md"
+DOCS = Path(__file__).parents[2] / "docs"
+# In the order in which their code runs: the later ones continue the first.
+PAGES = ("spark.md", "spark-sql.md", "spark-execution.md", "spark-cluster.md")
 
 
-def test_the_page(spark: SparkSession, broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_pages(
+    spark: SparkSession, broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     # test_pipelines.py and test_sql_clients.py run the others, in processes of their own.
     blocks = [block for block in blocks_of("python") if not re.search("import pipelines|thriftserver", block)]
     assert len(blocks) >= 6
@@ -32,8 +36,9 @@ def test_the_page(spark: SparkSession, broker: KafkaBroker, tmp_path: Path, caps
 
 
 def blocks_of(language: str) -> list[str]:
-    """The page's blocks of code in a language."""
-    return re.findall(rf"```{language}\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    """The pages' blocks of code in a language."""
+    text = "".join((DOCS / page).read_text(encoding="utf-8") for page in PAGES)
+    return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
 
 
 def write(reading: dict[str, object], broker: KafkaBroker) -> bool:

@@ -91,7 +91,7 @@ def test_the_progress_of_a_streaming_query(
 def test_batches_limited_by_bytes(
     spark: SparkSession, config: Config, broker: KafkaBroker, topic: str, tmp_path: Path
 ) -> None:
-    """The recipe of docs/spark.md: bytes per record, as their headers say, become a limit of records."""
+    """The recipe of docs/spark-execution.md: bytes per record, as their headers say, become a limit of records."""
     sizes = [10, 50_000, 2_000, 200_000] * 15
 
     def send() -> None:

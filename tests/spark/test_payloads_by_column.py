@@ -84,7 +84,7 @@ HEADERS = {"large-message": b"true", "large-message-size": b"5"}
 def test_what_is_fetched_by_what(
     stored: tuple[dict[str, Any], DataFrame], counted: tuple[S3Server, Requests], engine: str
 ) -> None:
-    """The table in docs/spark.md."""
+    """The table in docs/spark-execution.md."""
     config, raw = stored
     requests = counted[1]
     decoded = raw.transform(decode(config, engine=engine))

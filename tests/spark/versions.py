@@ -1,7 +1,7 @@
 """Tries some tests with other versions of pyspark: ``make spark-versions ARGS="4.0.5 4.3.0"``.
 
 Each version gets an environment of its own, with the packages of this one behind it, and the jars that
-:func:`serde_chain.spark.packages` names. It prints the table of docs/spark.md.
+:func:`serde_chain.spark.packages` names. It prints the table of docs/spark-cluster.md.
 """
 
 import os

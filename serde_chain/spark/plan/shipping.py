@@ -21,5 +21,5 @@ def remedy(install: str = "pip install 'serde-chain[spark-worker]'", *, driver: 
     return (
         f"{install} there, or set PYSPARK_PYTHON to an interpreter that has it; the driver's is {driver}. On a "
         "cluster, ship an environment with --archives (and PYSPARK_PYTHON=./environment/bin/python), pure-Python "
-        "packages with --py-files, or all of them in the executors' image: chapter 'On a cluster' of docs/spark.md"
+        "packages with --py-files, or all of them in the executors' image: docs/spark-cluster.md"
     )
