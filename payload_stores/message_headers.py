@@ -7,9 +7,13 @@ missing: Python code that uses the name crashes the process (segmentation fault)
 from __future__ import annotations
 
 from gc import get_referents
+from operator import methodcaller
 from typing import Any, Final
 
 __all__ = ["NO_NAME", "headers_of"]
+
+# Called from C: a hot call in Python does not check for the client's exception, which would surface anywhere.
+_headers: Final = methodcaller("headers")
 
 # For a name whose bytes the client does not expose.
 NO_NAME: Final = "\ufffd"
@@ -30,11 +34,11 @@ def headers_of(message: Any) -> Any:
         [('telescope', b'Rubin')]
     """
     try:
-        headers = message.headers()
+        headers = _headers(message)
     except SystemError as error:
         if not _is_about_text(error):
             raise
-        headers = message.headers()
+        headers = _headers(message)
     # A pair without a name holds a reference to its value only. Nothing else may touch it.
     if headers and len(get_referents(*headers)) < 2 * len(headers):
         headers = [pair if len(get_referents(pair)) == len(pair) else (NO_NAME, pair[1]) for pair in headers]

@@ -563,7 +563,7 @@ class Producer(Generic[ValueT]):
             self._is_drained = True  # an interrupted call may have closed the client, which cannot be flushed then
             try:
                 self._finish_cleaning()
-                self._is_closed = self._producer.close()
+                is_closed = self._producer.close()
             finally:
                 if self._journal is not None:
                     self._journal.close()
@@ -571,6 +571,7 @@ class Producer(Generic[ValueT]):
                     self._topics.close()
                 self._setup.close()
             vars(self).pop("produce", None)  # it refers to this object
+            self._is_closed = is_closed  # last: after an interrupt, the next call closes what is left
         if fatal.error is not None and not self._transactions.has_ended:
             raise confluent_kafka.KafkaException(fatal.error)
         return self._is_closed

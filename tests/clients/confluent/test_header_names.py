@@ -23,6 +23,8 @@ RECORDS = [
     (b"k", b"{", [(b"\xff", b"d")]),
     (b"k", b"3", []),
 ]
+# Python calls the client in another way once it has read some.
+BEFORE = [(b"k", b"0", [(b"good", b"a")])] * 30
 READ = [("good", b"a"), (NO_NAME, b"b"), (NO_NAME, b""), ("é", b"c")]
 
 PROGRAM = """
@@ -52,7 +54,7 @@ print([found, consumer.skipped])
 @pytest.mark.parametrize("way", ["poll", "consume", "consume_arrow"])
 def test_names_that_are_not_utf_8_stop_no_consumer(broker: KafkaBroker, new_topic: "NewTopic", way: str) -> None:
     topic, dead = new_topic(), new_topic()
-    write_header_names(broker, topic, RECORDS)
+    write_header_names(broker, topic, BEFORE + RECORDS)
     config = {
         **broker.client_config(),
         "group.id": topic,
@@ -71,7 +73,7 @@ def test_names_that_are_not_utf_8_stop_no_consumer(broker: KafkaBroker, new_topi
     )
     assert done.returncode == 0, (done.returncode, done.stderr[-2000:])
     none: list[object] | None = [] if way == "consume_arrow" else None
-    assert done.stdout.strip() == repr([[(1, READ), (3, none)], 1])
+    assert done.stdout.strip() == repr([[(0, READ[:1])] * len(BEFORE) + [(1, READ), (3, none)], 1])
 
 
 def test_commands_read_them_as_well(broker: KafkaBroker, new_topic: "NewTopic", tmp_path: Path) -> None:
@@ -93,3 +95,34 @@ def test_what_else_the_client_raises_comes_out() -> None:
 
     with pytest.raises(SystemError, match="another"):
         headers_of(Message())
+
+
+@pytest.mark.full
+def test_the_relay_copies_them(broker: KafkaBroker, new_topic: "NewTopic") -> None:
+    """Without the names, which the client does not tell."""
+    source, target = new_topic(), new_topic()
+    write_header_names(broker, source, BEFORE + RECORDS)
+    program = """
+import sys
+from ast import literal_eval
+from serde_chain import Consumer
+from serde_chain.stamp import stamp
+
+source, target, config = literal_eval(sys.stdin.read())
+print(stamp(config, source, target, until_end=True))
+with Consumer({**config, "group.id": target, "auto.offset.reset": "earliest"}) as consumer:
+    consumer.subscribe([target])
+    found = []
+    while len(found) < 33:
+        found += [message.headers() for message in consumer.consume(100, 1)]
+print(found[30:])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        input=repr((source, target, broker.client_config())),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["33", repr([READ, [(NO_NAME, b"d")], None])], done.stderr[-2000:]
