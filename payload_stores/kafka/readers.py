@@ -79,19 +79,19 @@ class IdleReaders:
             end: The position after reading, if the caller gets there without a pause.
             seconds: The longest wait; then several consumers read the partition.
         """
-        coming = None if end is None else _Coming(end, threading.Lock())
-        try:
-            if coming is not None:
-                coming.reading.acquire()
-                with self._lock:
-                    self._coming.append(coming)  # before waiting: the next one waits for this one
+        if end is None:
             self._await(wanted, seconds)
             yield
-        finally:
-            if coming is not None:
+            return
+        coming = _Coming(end, threading.Lock())
+        with coming.reading:
+            try:
+                with self._lock:
+                    self._coming.append(coming)  # before waiting: the next one waits for this one
+                self._await(wanted, seconds)
+                yield
+            finally:
                 self._forget(coming)
-                if coming.reading.locked():
-                    coming.reading.release()
 
     def _await(self, wanted: Position, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -100,10 +100,12 @@ class IdleReaders:
                 before = next((each for each in self._coming if each.position.leads_to(wanted)), None)
             if before is None:
                 return
-            if not before.reading.acquire(timeout=max(0.0, until - time.monotonic())):
-                self._forget(before)  # slow, or interrupted before it could do so itself
+            has_arrived = before.reading.acquire(timeout=max(0.0, until - time.monotonic()))
+            if has_arrived:
+                before.reading.release()
+            self._forget(before)  # slow, or interrupted before it could do so itself
+            if not has_arrived:
                 return
-            before.reading.release()
 
     def _forget(self, coming: _Coming) -> None:
         with self._lock:
