@@ -100,7 +100,7 @@ def _published(vector: Vector) -> Vector:
     ]
     cluster, topic, partition = place.removeprefix("kafka://").split("/")
     location = Place(
-        cluster, topic, int(partition), int(first), records[-1]["offset"], tuple(vector["path"].split("/"))
+        cluster, topic, int(partition), int(first), int(first) + len(records) - 1, tuple(vector["path"].split("/"))
     )
     return {**vector, "reference": location.url("kafka"), "records": records}
 

@@ -167,7 +167,8 @@ def kafka_chunks(vector: Mapping[str, Any]) -> bytes:
             raise ValueError("the size or the number of chunks")
         _check_chunk(len(found), len(value), numbers, is_end=at == last)
         found.append(value)
-    if keys[last] is None or int(keys[last][3]) != len(found) - 1:
+    end = keys[last]
+    if end is None or int(end[3]) != len(found) - 1:
         raise ValueError("the last chunk is missing")
     return b"".join(found)
 

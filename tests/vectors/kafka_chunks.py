@@ -71,7 +71,7 @@ def _written() -> Iterator[Vector]:
 
 
 def _among_others() -> Iterator[Vector]:
-    whole = {"result": DATA.hex()}
+    whole: Vector = {"result": DATA.hex()}
     again = [_chunk(index, bytes(100), publication="f" * 16) for index in range(2)]
     strange = [_record(None, None), _record(b"alerts/1", b"x"), _record(b"\xff/0000000000000000/0", b"x")]
     more = hexed([("user", b"1"), ("payload-chunk-bytes", b"1")])
