@@ -525,21 +525,13 @@ class SerializerChain(_Chain, Serializer[Any]):
         try:
             written = columns_first(stage, column, ctx)
             if written is not None:
-                return written, self._rest()
+                return written, self._with_stages(self._stages[1:], 1)
             return rows_of(stage, column), self
         except Exception as error:  # noqa: BLE001  raised with its place
             failure = self._error(0, error, ctx)
             if isinstance(failure, SerializationError) and failure.row is not None:
                 failure.row += row
             raise failure from failure.__cause__
-
-    def _rest(self) -> SerializerChain:
-        """The chain without its first stage."""
-        rest = object.__new__(SerializerChain)
-        rest.__dict__.update(self.__dict__)
-        rest._names, rest._labels = self._names[1:], self._labels[1:]
-        rest._arrange(self._stages[1:])
-        return rest
 
     def _begin_row(self, row: int, value: Any, ctx: Context) -> Any:
         """Begin a row of a table; errors name it."""
@@ -580,11 +572,16 @@ class SerializerChain(_Chain, Serializer[Any]):
         return self._with_uploads(lambda stage: stage.within(writer))
 
     def _with_uploads(self, change: Callable[[SupportsUploads], Any]) -> Self:
+        return self._with_stages(
+            [change(stage) if isinstance(stage, SupportsUploads) else stage for stage in self._stages]
+        )
+
+    def _with_stages(self, stages: Iterable[Any], start: int = 0) -> Self:
+        """The chain with other stages, bound already, in place of its own from a position on; its source stays."""
         changed = object.__new__(type(self))
         changed.__dict__.update(self.__dict__)
-        changed._arrange(
-            tuple(change(stage) if isinstance(stage, SupportsUploads) else stage for stage in self._stages)
-        )
+        changed._names, changed._labels = self._names[start:], self._labels[start:]
+        changed._arrange(tuple(stages))
         return changed
 
     def _undo(self, reference: str) -> None:

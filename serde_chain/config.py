@@ -57,6 +57,9 @@ __all__ = [
 
 Config: TypeAlias = Mapping[str, object]
 
+# Keys that name the class of values, with their stages.
+_MODELS: Final = {f"{stage}.type": stage for stage in ("avro", "json", "protobuf")}
+
 # Keys of librdkafka and the Java client whose values are or contain secrets.
 _CLIENT_SECRETS: Final = frozenset({
     "sasl.jaas.config", "sasl.oauthbearer.assertion.private.key.passphrase",
@@ -329,7 +332,7 @@ def _described(items: list[StageItem], config: Config, side: Side, *, is_key: bo
 
 
 def check_keys(config: Config | Resolved) -> None:
-    """Refuse misspelt keys.
+    """Refuse misspelt keys, and models of stages that are in no list.
 
     Args:
         config: The configuration.
@@ -342,7 +345,7 @@ def check_keys(config: Config | Resolved) -> None:
 
 
 def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
-    """Find misspelt keys: unknown keys with a prefix that a stage or store owns.
+    """Find misspelt keys, unknown ones with a prefix that a stage or store owns, and models of no stage.
 
     Args:
         config: The configuration.
@@ -352,6 +355,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     """
     resolved = resolve(config)
     used, keys = resolved.options, resolved.settings
+    yield from _models_of_no_stage(used, keys)
     if not any(_is_strange(key, used) for key in keys):
         return
     known = [*_builtin_options(), *used]
@@ -383,6 +387,23 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
             yield ConfigError(
                 f"{key!r} is not a configuration key",
                 hint=f"Did you mean {near}?" if near else _known(key, prefix, names),
+                key=key,
+            )
+
+
+def _models_of_no_stage(used: Iterable[Option[Any]], keys: Iterable[str]) -> Iterator[ConfigError]:
+    """Find models of a stage that is in no list, where another stage would take them: their checks would not run.
+
+    Other keys of such a stage are no mistake: files are shared by programs.
+    """
+    taken = {option.name for option in used} & _MODELS.keys()
+    for key in keys:
+        stage = _MODELS.get(bare_key(key))
+        if stage is not None and taken and bare_key(key) not in taken:
+            near = " or ".join(sorted(taken))
+            yield ConfigError(
+                f"{key!r} has no effect: no list of stages names {stage}",
+                hint=f"Did you mean {near}? Otherwise leave it out",
                 key=key,
             )
 

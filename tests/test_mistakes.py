@@ -123,6 +123,16 @@ WRITERS: dict[str, tuple[dict[str, Any], str, str]] = {
         "not a model",
         "msgspec.Struct",
     ),
+    "model of another stage": (
+        {"value.serializers": "json", "avro.type": "datetime.date"},
+        "'avro.type' has no effect: no list of stages names avro",
+        "Did you mean json.type?",
+    ),
+    "model of another stage, for a side": (
+        {**AVRO, "value.json.type": "datetime.date"},
+        "'value.json.type' has no effect",
+        "Did you mean avro.type?",
+    ),
     "model and schema": ({**AVRO, "avro.type": "datetime.date"}, "avro.type and avro.schema exclude", "is derived"),
     "framing without a registry": ({**AVRO, "avro.framing": "confluent"}, "requires a schema registry", "registry.url"),
     "misspelt registry": ({**AVRO, "schema.registry.type": "gleu"}, "'gleu': expected", "did you mean glue?"),

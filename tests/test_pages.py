@@ -13,9 +13,12 @@ from pathlib import Path
 
 import confluent_kafka
 import pytest
+from confluent_kafka.schema_registry import RuleSet, Schema
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import ROOT, Environment, install_line, python_blocks
+from tests.schemas.confluent_registry import confluent_registries
+from tests.schemas.encrypted import encrypting
 
 pytestmark = pytest.mark.full
 
@@ -311,8 +314,25 @@ def test_tenants(installed: Installed, tmp_path: Path) -> None:
 
 
 def test_encryption_and_rollout(installed: Installed, tmp_path: Path) -> None:
-    for page in (PAGES["encryption.md"], PAGES["csfle.md"], PAGES["rollout.md"]):
+    for page in (PAGES["encryption.md"], PAGES["rollout.md"]):
         installed(install_line(page)).run("\n".join(python_blocks(page)), tmp_path)
+
+
+def test_csfle(installed: Installed, tmp_path: Path) -> None:
+    page = PAGES["csfle.md"]
+    environment = installed(install_line(page))
+    record, module, table = python_blocks(page)
+    environment.run(record, tmp_path)
+    (tmp_path / "observers.py").write_text(module, encoding="utf-8")
+    (settings,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    with confluent_registries() as registries:
+        schema = ast.literal_eval(*re.findall(r'^schema = (""".*?""")$', record, re.MULTILINE | re.DOTALL))
+        rule = encrypting()
+        registries.schemas.register_schema("observers-value", Schema(schema, "AVRO", [], None, RuleSet(None, [rule])))
+        (tmp_path / "observers.toml").write_text(settings.replace("http://localhost:8081", registries.url))
+        start = f"import os, sys; sys.path.append({str(tmp_path)!r}); os.environ['OBSERVERS_SECRET'] = 'a secret'\n"
+        environment.run(start + table, tmp_path)
+        assert any(path.startswith("/dek-registry") for path in registries.asked)
 
 
 def test_migrations(installed: Installed, broker: KafkaBroker, s3_server: S3Server, tmp_path: Path) -> None:

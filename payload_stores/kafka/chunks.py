@@ -80,8 +80,8 @@ class Chunk:
         if match is None:
             return None
         path, publication, index = match.groups()
-        headers = headers_of(message) or ()
-        numbers = {name: int(value) for name, value in headers if value and _NUMBER.fullmatch(value)}
+        headers = dict(headers_of(message) or ())  # of several with one name, the last
+        numbers = {name: int(value) for name, value in headers.items() if value and _NUMBER.fullmatch(value)}
         try:
             return cls(
                 path.decode(), publication.decode(), int(index), numbers.get(_BLOCK, 0), numbers.get(_COUNT),

@@ -8,8 +8,9 @@ structured     header ``content-type: application/cloudevents+json``  the data; 
                and a member ``dataref`` in the value                 ``datacontenttype`` as ``content-type``
 =============  ====================================================  =======================================
 
-Structured events with their data inside are read in the same way, so that readers see one form. An event with both data
-and ``dataref`` is not fetched: the specification wants them equal. A reference is a URL, or an ARN in S3.
+Structured events with their data inside are read in the same way, so that readers see one form: JSON data as they are
+written, of any size. An event with both data and ``dataref`` is not fetched: the specification wants them equal. A
+reference is a URL, or an ARN in S3.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any, Final
 from serde_chain.base import Buffer
 from serde_chain.record import Context, get_header, remove_headers, set_headers
 from serde_chain.wire.foreign import ForeignFormat, document, s3_reference_of_arn
+from serde_chain.wire.json_text import take_out
 from serde_chain.wire.reference_format import Reference
 
 __all__ = ["FORMAT", "MAX_URL_BYTES"]
@@ -32,7 +34,8 @@ MAX_URL_BYTES: Final = 8192
 _DATAREF: Final = "ce_dataref"
 _TYPE: Final = "content-type"
 _STRUCTURED: Final = b"application/cloudevents+json"
-_NOT_ATTRIBUTES: Final = frozenset({"data", "data_base64", "dataref", "datacontenttype"})
+_DATA: Final = ("data", "data_base64")
+_NOT_ATTRIBUTES: Final = frozenset({*_DATA, "dataref", "datacontenttype"})
 
 
 class _CloudEventsFormat(ForeignFormat):
@@ -43,19 +46,19 @@ class _CloudEventsFormat(ForeignFormat):
         if is_key:
             return None
         if _is_structured(ctx):
-            return _content(_event(data))
+            return _content(*_event(data))
         return data if len(data) and get_header(ctx, _DATAREF) is not None else _in_header(ctx)
 
     def beside(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | None:
         if is_key:
             return None
-        return _in_members(_event(data)) if _is_structured(ctx) else _in_header(ctx)
+        return _in_members(_event(data)[0]) if _is_structured(ctx) else _in_header(ctx)
 
     def restore_headers(self, placeholder: Buffer, ctx: Context | None, *, is_key: bool) -> None:
         if not _is_structured(ctx):
             remove_headers(ctx, (_DATAREF,))
             return
-        event = _event(placeholder)
+        event, _ = _event(placeholder)
         attributes: dict[str, bytes] = {}
         if (kind := event.get("datacontenttype")) is not None:
             attributes[_TYPE] = _text(kind, "datacontenttype")
@@ -76,29 +79,31 @@ def _is_structured(ctx: Context | None) -> bool:
     return kind is not None and kind.partition(b";")[0].strip().lower() == _STRUCTURED
 
 
-def _event(data: Buffer) -> dict[str, Any]:
-    event = document(data)
+def _event(data: Buffer) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A structured event without its data; and these, as they are written."""
+    rest, inside = take_out(data, _DATA)
+    event = document(rest)
     if event is None:
         raise ValueError("the event is not a JSON object")
-    return event
+    return event, {name: written for name, written in inside.items() if written != b"null"}
 
 
-def _content(event: dict[str, Any]) -> Reference | bytes:
+def _content(event: dict[str, Any], inside: dict[str, bytes]) -> Reference | bytes:
     """The data of a structured event, or its reference."""
-    if (text := event.get("data_base64")) is not None:
+    if (written := inside.get("data_base64")) is not None:
         try:
-            return base64.b64decode(text, validate=True)
-        except (binascii.Error, ValueError, TypeError):
+            return base64.b64decode(json.loads(written), validate=True)
+        except (binascii.Error, ValueError, TypeError, RecursionError):
             raise ValueError("the event's data_base64 is not base64") from None
-    data = event.get("data")
-    if data is None:
+    if (written := inside.get("data")) is None:
         return _in_members(event) or b""
-    if isinstance(data, str) and not _is_json(event.get("datacontenttype")):
-        return _encoded(data, "data")
+    if not written.startswith(b'"') or _is_json(event.get("datacontenttype")):
+        return written
     try:
-        return json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        text = json.loads(written)
     except ValueError:
         raise ValueError("the event's data is not JSON in UTF-8") from None
+    return _encoded(text, "data")
 
 
 def _in_header(ctx: Context | None) -> Reference | None:

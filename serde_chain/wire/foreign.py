@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NoReturn
 
 from payload_stores.references import to_url
@@ -42,8 +42,12 @@ class ForeignFormat(ReferenceFormat):
         raise EncodeError("the format is only read", hint="Set large.message.format to another one")
 
 
-def document(data: Buffer) -> dict[str, Any] | None:
+def document(data: Buffer, *, parse_float: Callable[[str], object] | None = None) -> dict[str, Any] | None:
     """The JSON object in a record's field; None if there is none.
+
+    Args:
+        data: The field.
+        parse_float: Makes values of numbers with a point or an exponent; by default, floats.
 
     Raises:
         ValueError: It is larger than :data:`MAX_DOCUMENT_BYTES`.
@@ -51,7 +55,7 @@ def document(data: Buffer) -> dict[str, Any] | None:
     if len(data) > MAX_DOCUMENT_BYTES:
         raise ValueError(f"the document has {len(data)} bytes, more than {MAX_DOCUMENT_BYTES}")
     try:
-        found = json.loads(str(data, "utf-8"))
+        found = json.loads(str(data, "utf-8"), parse_float=parse_float)
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None

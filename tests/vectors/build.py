@@ -7,14 +7,19 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any, Final
 from unittest import mock
 
+from payload_stores.ids import sha256_digest
+from payload_stores.kafka.chunks import Publication, cut
+from payload_stores.kafka.place import Place
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.record import Header
 from serde_chain.testing.services import S3Server
 from tests.vectors import cases
 from tests.vectors.cases import Vector
+from tests.vectors.kafka_chunks import kafka_chunks
 
 __all__ = ["FILES", "bucket", "build", "read", "text_of"]
 
@@ -26,6 +31,7 @@ FILES: Final[Mapping[str, Callable[[], Iterator[Vector]]]] = {
     "hop": cases.hop,
     "foreign": cases.foreign,
     "kafka-references": cases.kafka_references,
+    "kafka-chunks": kafka_chunks,
     "encrypt": cases.encrypt,
     "entry-metadata": cases.entry_metadata,
     "stages-of-a-chain": cases.describe,
@@ -44,7 +50,8 @@ def bucket(server: S3Server) -> Iterator[tuple[Any, dict[str, str]]]:
 
 def build(name: str, client: Any, store: dict[str, str]) -> dict[str, Any]:
     """A file of vectors: those of writers are made by them."""
-    vectors = [_write(vector, client, store) if vector.get("writes") else vector for vector in FILES[name]()]
+    write = _published if name == "kafka-chunks" else partial(_write, client=client, store=store)
+    vectors = [write(vector) if vector.get("writes") else vector for vector in FILES[name]()]
     if name == "encrypt":
         vectors += cases.refused_envelopes(bytes.fromhex(vectors[0]["record"]))
     return {"specification": VERSION, "format": name, "vectors": vectors}
@@ -77,6 +84,25 @@ def _write(vector: Vector, client: Any, store: dict[str, str]) -> Vector:
     found = re.findall(rf"s3://{cases.BUCKET}/({vector['topic']}/[a-z0-9/-]+)", record.decode("latin-1"))
     objects = {key: client.get_object(Bucket=cases.BUCKET, Key=key)["Body"].read().hex() for key in found}
     return made | ({"objects": objects} if objects else {})
+
+
+def _published(vector: Vector) -> Vector:
+    """A payload's records, as the store kafka writes them from the offset in ``place`` on."""
+    data = bytes.fromhex(vector["payload"])
+    publication = Publication(vector["path"], vector["chunk_bytes"], vector["publication"])
+    known = () if vector["stream"] else (len(data), sha256_digest(data))
+    place, _, first = vector["place"].rpartition("/")
+    records = [
+        {"offset": at, "key": key.hex(), "value": bytes(value or b"").hex(), "headers": cases.hexed(headers)}
+        for at, (key, value, headers) in enumerate(
+            publication.records(cut(memoryview(data), vector["chunk_bytes"]), *known), int(first)
+        )
+    ]
+    cluster, topic, partition = place.removeprefix("kafka://").split("/")
+    location = Place(
+        cluster, topic, int(partition), int(first), int(first) + len(records) - 1, tuple(vector["path"].split("/"))
+    )
+    return {**vector, "reference": location.url("kafka"), "records": records}
 
 
 def read(vector: Vector, client: Any, store: dict[str, str]) -> tuple[Any, Any]:

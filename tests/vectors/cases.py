@@ -30,6 +30,8 @@ KEYS: Final = {"encryption.keys": f"k1 = {base64.b64encode(bytes(range(32))).dec
 GOLDEN: Final = Path(__file__).parents[1] / "data/golden/pulsar_entry_metadata.json"
 SALT, NONCE = bytes(range(16)), bytes(range(100, 112))
 
+CLUSTER: Final = "MkU3OEVBNTcwNTJENDM2Qk"
+
 Vector = dict[str, Any]
 
 
@@ -374,19 +376,18 @@ def hop() -> Iterator[Vector]:
 
 def kafka_references() -> Iterator[Vector]:
     """References of payloads in Kafka: ``kafka://cluster/payload topic/partition/first-last/topic/id``."""
-    cluster = "MkU3OEVBNTcwNTJENDM2Qk"
     good = {
-        "cluster": cluster,
+        "cluster": CLUSTER,
         "payload_topic": "alerts-payloads",
         "partition": 3,
         "first": 7,
         "last": 9,
         "key": "alerts/1",
     }
-    yield {"name": "three chunks", "reference": f"kafka://{cluster}/alerts-payloads/3/7-9/alerts/1", **good}
+    yield {"name": "three chunks", "reference": f"kafka://{CLUSTER}/alerts-payloads/3/7-9/alerts/1", **good}
     yield {
         "name": "characters encoded",
-        "reference": f"kafka://{cluster}/alerts-payloads/3/7-9/alerts/a%20b",
+        "reference": f"kafka://{CLUSTER}/alerts-payloads/3/7-9/alerts/a%20b",
         **good,
         "key": "alerts/a b",
     }
@@ -399,7 +400,7 @@ def kafka_references() -> Iterator[Vector]:
         ("no id", "alerts-payloads/3/7-9/alerts"),
         ("path upwards", "alerts-payloads/3/7-9/alerts/../1"),
     ):
-        yield {"name": name, "reference": f"kafka://{cluster}/{rest}", "error": "UntrustedReferenceError"}
+        yield {"name": name, "reference": f"kafka://{CLUSTER}/{rest}", "error": "UntrustedReferenceError"}
 
 
 def dead_letters() -> Iterator[Vector]:

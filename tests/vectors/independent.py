@@ -126,10 +126,58 @@ def large_fields(vector: Mapping[str, Any]) -> Any:
     return value
 
 
+_CHUNK: Final = re.compile(rb"(.+)/([0-9a-f]{16})/(0|[1-9][0-9]*)", re.DOTALL)
+
+
+def _numbers(record: Mapping[str, Any]) -> tuple[int | None, ...]:
+    headers, names = _headers(record), ("payload-chunk-bytes", "payload-chunks", "payload-size")
+    found = [headers.get(name, b"") for name in names]
+    return tuple(int(number) if re.fullmatch(rb"[0-9]{1,18}", number) else None for number in found)
+
+
+def _check_chunk(index: int, length: int, numbers: tuple[int | None, ...], *, is_end: bool) -> None:
+    """Compare a chunk with its own headers, and with the offsets of the reference."""
+    each, count, total = numbers
+    if each is None or (count is None) != (total is None) or is_end != (count == index + 1):
+        raise ValueError("the headers")
+    if count is not None and total is not None and (count <= index or count != max(1, -(-total // each))):
+        raise ValueError("the number of chunks")
+    if length != (each if total is None or not is_end else total - each * index):
+        raise ValueError("the size of a chunk")
+
+
+def kafka_chunks(vector: Mapping[str, Any]) -> bytes:
+    place = re.fullmatch(r"kafka://[^/]+/[^/]+/\d+/(\d+)-(\d+)/(.+)", vector["reference"])
+    if place is None:
+        raise ValueError("the reference")
+    first, last, path = int(place[1]), int(place[2]), unquote(place[3]).encode()
+    records = {record["offset"]: record for record in vector["records"] if first <= record["offset"] <= last}
+    keys = {at: _CHUNK.fullmatch(bytes.fromhex(record["key"] or "")) for at, record in records.items()}
+    head = keys[first]
+    if head is None or head[1] != path or head[3] != b"0":
+        raise ValueError("another payload in its place")
+    found: list[bytes] = []
+    for at, key in keys.items():
+        if key is None or key.groups()[:2] != head.groups()[:2] or int(key[3]) < len(found):
+            continue
+        if int(key[3]) > len(found) or records[at]["value"] is None:
+            raise ValueError("a chunk is missing")
+        value, numbers = bytes.fromhex(records[at]["value"]), _numbers(records[at])
+        if not numbers[0] or numbers[0] != _numbers(records[first])[0] or (numbers[1] or 1) > last - first + 1:
+            raise ValueError("the size or the number of chunks")
+        _check_chunk(len(found), len(value), numbers, is_end=at == last)
+        found.append(value)
+    end = keys[last]
+    if end is None or int(end[3]) != len(found) - 1:
+        raise ValueError("the last chunk is missing")
+    return b"".join(found)
+
+
 READERS: Final[Mapping[str, Callable[[Mapping[str, Any]], Any]]] = {
     "kip1159": kip1159,
     "bakdata": bakdata,
     "encrypt": encrypt,
     "entry-metadata": entry_metadata,
     "large-fields": large_fields,
+    "kafka-chunks": kafka_chunks,
 }

@@ -1,25 +1,30 @@
 """The vectors that the package ships, written and read by our own chains."""
 
+import io
 import json
+import uuid
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any
+from typing import Any, cast
 
+import confluent_kafka
 import pytest
 
 from payload_stores import open_store
 from payload_stores.errors import PayloadStoreError
+from payload_stores.kafka import KafkaStore
 from payload_stores.kafka.place import Place
 from serde_chain import RecordContext, SerializationError
 from serde_chain.catalogue import find_format
 from serde_chain.clients.dead_letters import read_dead_letter
-from serde_chain.testing.services import S3Server
+from serde_chain.testing.services import KafkaBroker, S3Server
+from tests.payload_stores.kafka.test_bad_input import write
 from tests.vectors import cases
 from tests.vectors.__main__ import FOLDER
 from tests.vectors.build import FILES, bucket, build, read, text_of, value_of
 from tests.vectors.independent import READERS
 
-OF_CHAINS = set(FILES) - {"hop", "kafka-references", "dead-letters"}
+OF_CHAINS = set(FILES) - {"hop", "kafka-references", "kafka-chunks", "dead-letters"}
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +120,64 @@ def test_references_of_payloads_in_kafka(vector: Any) -> None:
     members = ("cluster", "payload_topic", "partition", "first", "last")
     assert place[:5] == tuple(vector[member] for member in members)
     assert place.key == vector["key"]
+
+
+@pytest.fixture(scope="module")
+def payloads(broker: KafkaBroker) -> Iterator[tuple[KafkaStore, str]]:
+    """A store in Kafka, and the payload topic of all of its payloads."""
+    name = f"payloads-{uuid.uuid4().hex[:12]}"
+    broker.create_topic(name)
+    settings = {**broker.client_config(), "kafka.payload.topic": name, "kafka.payload.timeout.ms": 10_000}
+    with closing(cast("KafkaStore", open_store("kafka", settings))) as store:
+        yield store, name
+
+
+@vectors("kafka-chunks")
+def test_chunks_in_kafka(vector: Any, payloads: tuple[KafkaStore, str], broker: KafkaBroker) -> None:
+    store, name = payloads
+    records = [
+        (
+            *(None if record[part] is None else bytes.fromhex(record[part]) for part in ("key", "value")),
+            headers_of(record),
+        )
+        for record in vector["records"]
+    ]
+    place = Place.of(store, vector["reference"])
+    # The broker decides on the offsets.
+    shift = write(broker, name, records)[0] - vector["records"][0]["offset"]
+    cluster = Place.of(store, store.publish("alerts", b"another")).cluster
+    moved = place._replace(cluster=cluster, topic=name, partition=0, first=place.first + shift, last=place.last + shift)
+    if "error" in vector:
+        with pytest.raises(PayloadStoreError) as caught:
+            store.download(moved.url("kafka"))
+        assert type(caught.value).__name__ == vector["error"]
+        return
+    assert store.download(moved.url("kafka")).hex() == vector.get("result", vector.get("payload"))
+
+
+@pytest.mark.parametrize("is_stream", [False, True])
+def test_what_the_store_writes_is_read_from_the_page(
+    is_stream: bool, payloads: tuple[KafkaStore, str], broker: KafkaBroker
+) -> None:
+    store, name = payloads
+    data = bytes(range(251)) * 12_000
+    reference = store.publish_stream("alerts", io.BytesIO(data)) if is_stream else store.publish("alerts", data)
+    place = Place.of(store, reference)
+    consumer = confluent_kafka.Consumer({**broker.client_config(), "group.id": name, "enable.auto.commit": False})
+    consumer.assign([confluent_kafka.TopicPartition(name, place.partition, place.first)])
+    messages = consumer.consume(place.last - place.first + 1, 30)
+    consumer.close()
+    records = [
+        {
+            "offset": message.offset(),
+            "key": (message.key() or b"").hex(),
+            "value": (message.value() or b"").hex(),
+            "headers": cases.hexed(message.headers() or ()),
+        }
+        for message in messages
+    ]
+    assert len(records) > 1
+    assert READERS["kafka-chunks"]({"reference": reference, "records": records}) == data
 
 
 @vectors("dead-letters")

@@ -89,7 +89,7 @@ def test_a_reference_beside_the_data_is_in_use() -> None:
 @pytest.mark.parametrize(
     ("members", "data"),
     [
-        ({"data": {"a": [1, "ü"]}}, '{"a":[1,"ü"]}'.encode()),
+        ({"data": {"a": [1, "ü"]}}, b'{"a": [1, "\\u00fc"]}'),
         ({"data": "text"}, b'"text"'),
         ({"data": "text", "datacontenttype": "text/plain"}, b"text"),
         ({"data": "text", "datacontenttype": "application/vnd.x+json; charset=utf-8"}, b'"text"'),
@@ -100,6 +100,33 @@ def test_a_reference_beside_the_data_is_in_use() -> None:
 )
 def test_structured_events_with_their_data(members: dict[str, Any], data: bytes) -> None:
     assert read("cloudevents", {"id": "1", **members}, STRUCTURED) == data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{ "flux": 1.10, "id": 0.12345678901234567890, "big": 1e999, "x": -0, "x": 1 }',
+        b'[{"text": "]}, \\" \\\\"}, [], {}]',
+        b"12.50",
+        b"true",
+        b'"\\ud800"',
+        b'{"cutout": "' + b"." * 2 * MAX_DOCUMENT_BYTES + b'"}',
+    ],
+    ids=["numbers", "brackets", "a number", "a word", "text", "above 1 MiB"],
+)
+def test_json_inside_a_structured_event_stays_as_it_is_written(data: bytes) -> None:
+    for text in (b'{"data":%b}', b' {"id" : "1" ,\n"d\\u0061ta" : %b , "n": 5 }\n', b'{"data": {"a": 1}, "data": %b}'):
+        assert read("cloudevents", text % data, STRUCTURED) == data
+    ctx = context(STRUCTURED)
+    find_format("cloudevents").restore_headers(b'{"id": "7", "data": %b, "n": 5}' % data, ctx, is_key=False)
+    assert ctx.headers == [("ce_id", b"7"), ("ce_n", b"5")]
+
+
+def test_numbers_of_eventbridge_keep_their_digits() -> None:
+    rest = b'{"a":[1.10,0.12345678901234567890,1e400,-2E-7,7],"b":"1.10","dataref":"arn:aws:s3:::b-c/1",'
+    restored = find_format("eventbridge").restore(rest + b'"datarefPath":"$.detail.value"}', b'{"z":1.0}', context())
+    expected = b'{"a":[1.10,0.12345678901234567890,1e400,-2E-7,7],"b":"1.10","value":{"z":1.0}}'
+    assert restored == expected
 
 
 def test_attributes_of_structured_events_become_headers() -> None:
@@ -219,9 +246,13 @@ def test_other_data_is_left_alone(name: str, data: bytes) -> None:
         ("cloudevents", {"dataref": 5}, [STRUCTURED], "not text"),
         ("cloudevents", {"data_base64": "?"}, [STRUCTURED], "base64"),
         ("cloudevents", {"data_base64": 5}, [STRUCTURED], "base64"),
-        ("cloudevents", {"data": "\ud800"}, [STRUCTURED], "UTF-8"),
+        ("cloudevents", b'{"data": "a\nb", "datacontenttype": "text/plain"}', [STRUCTURED], "UTF-8"),
+        ("cloudevents", b'{"data": [1, "id": 1}', [STRUCTURED], "not a JSON object"),
+        ("cloudevents", b'{"data": [1]], "id": 1}', [STRUCTURED], "not a JSON object"),
+        ("cloudevents", b'{"data": "a, "id": 1}', [STRUCTURED], "not a JSON object"),
+        ("cloudevents", b'{"data": NaN1}', [STRUCTURED], "not a JSON object"),
+        ("cloudevents", b'{"data": [1], "x": "' + b"." * MAX_DOCUMENT_BYTES + b'"}', [STRUCTURED], "more than 1048576"),
         ("cloudevents", {"data": "\ud800", "datacontenttype": "text/plain"}, [STRUCTURED], "Unicode"),
-        ("cloudevents", b'{"data": 1e999}', [STRUCTURED], "UTF-8"),
         ("cloudevents", b"", [("ce_dataref", b"\xff")], "Unicode"),
         ("cloudevents", b"", [("ce_dataref", b"arn:aws:sqs:::x")], "no ARN"),
         ("cloudevents", b"", [("ce_dataref", b"s3://" + b"x" * 9000)], "9005"),
@@ -259,7 +290,7 @@ def test_what_has_the_mark_and_is_malformed(name: str, data: Any, headers: list[
         ),
         (
             "eventbridge",
-            b'{"x": 1e999, "dataref": "arn:aws:s3:::bucket/1", "datarefPath": "$.detail.value"}',
+            b'{"x": NaN, "dataref": "arn:aws:s3:::bucket/1", "datarefPath": "$.detail.value"}',
             b"",
             "UTF-8",
         ),

@@ -11,15 +11,7 @@ from typing import TYPE_CHECKING, Any
 import confluent_kafka
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.schema_registry import (
-    Rule,
-    RuleKind,
-    RuleMode,
-    RuleParams,
-    RuleSet,
-    Schema,
-    SchemaRegistryClient,
-)
+from confluent_kafka.schema_registry import Rule, RuleMode, RuleSet, Schema, SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.schema_registry.rule_registry import RuleRegistry
@@ -32,19 +24,14 @@ from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, RecordContext, SchemaRegistryError, SerializationError, SerializerChain
 from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.testing.services import KafkaBroker
+from tests.schemas.encrypted import AVRO, JSON, SECRET, SETTINGS, encrypting
 from tests.stages.protobuf.protobuf_messages import POSITION
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Fetch, NewConsumer, NewProducer
 
-AVRO = """{"type": "record", "name": "Star", "fields": [
-    {"name": "name", "type": "string", "confluent:tags": ["PII"]}, {"name": "numbers", "type": "string"}]}"""
-JSON = """{"$schema": "http://json-schema.org/draft-07/schema#", "title": "Star", "type": "object", "properties": {
-    "name": {"type": "string", "confluent:tags": ["PII"]}, "numbers": {"type": "string"}}}"""
 STARS = [{"name": "Vega", "numbers": "1"}, {"name": "Deneb", "numbers": " ".join(map(str, range(1000)))}]
 LARGE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 1000}
-SETTINGS = {"auto.register.schemas": False, "use.latest.version": True}
-SECRET = {"secret": "of this test"}
 
 
 @pytest.fixture(autouse=True)
@@ -63,21 +50,6 @@ Given = Callable[[Any], None]
 def given(monkeypatch: pytest.MonkeyPatch) -> Given:
     """Gives our stages a mock of their registry, which knows its own schemas only."""
     return lambda client: monkeypatch.setattr(SchemaRegistryClient, "new_client", lambda _conf: client)
-
-
-def encrypting(mode: RuleMode = RuleMode.WRITEREAD, **more: Any) -> Rule:
-    key = {"encrypt.kek.name": "stars", "encrypt.kms.type": "local-kms", "encrypt.kms.key.id": "stars"}
-    settings = {"kind": RuleKind.TRANSFORM, "type": "ENCRYPT", "tags": ["PII"], "disabled": False, **more}
-    return Rule(
-        name="encrypt",
-        doc="",
-        mode=mode,
-        params=RuleParams(key),
-        expr=None,
-        on_success=None,
-        on_failure=None,
-        **settings,
-    )
 
 
 def registered(subject: str, text: str, kind: str = "AVRO", rule: Rule | None = None) -> Any:
