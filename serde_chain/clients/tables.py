@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 
 from serde_chain.chain import SerializerChain, with_row
 from serde_chain.codec import Encoded, Encoder, Record
@@ -12,6 +12,10 @@ from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.transfer import then
 
 __all__ = ["Part", "TableRows"]
+
+_PART_BYTES: Final = 8 << 20
+# pyarrow keeps the interpreter lock while it makes objects of a part, and an event loop waits for it.
+_PART_BYTES_OF_LOOP: Final = 1 << 16
 
 
 class Part(NamedTuple):
@@ -37,7 +41,7 @@ class TableRows:
         table: A table with the Arrow PyCapsule interface.
         topic: The topic.
         key: Name of the column of keys; None without keys.
-        blocks: As for :class:`~serde_chain.codec.Encoder`.
+        blocks: As for :class:`~serde_chain.codec.Encoder`: False beside an event loop, where parts are smaller.
 
     Attributes:
         row: Position of the current row; the caller counts it up.
@@ -74,7 +78,7 @@ class TableRows:
         self._blocks = blocks
 
     def parts(self) -> Iterator[Part]:
-        """The rows in parts of about 8 MB. Each may query a schema registry.
+        """The rows in parts of 8 MB, or 64 KB beside an event loop. Each may query a schema registry.
 
         Yields:
             The parts.
@@ -87,7 +91,7 @@ class TableRows:
         from serde_chain.arrow.writing import arrays_of
 
         first = 0
-        for column in arrays_of(self._table):
+        for column in arrays_of(self._table, _PART_BYTES if self._blocks else _PART_BYTES_OF_LOOP):
             try:
                 part = self._part(column)
             except SerializationError as error:
