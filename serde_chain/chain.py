@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from serde_chain.arrow.writing import ArrowRecords
     from serde_chain.wire.reference_format import Reference
 
-__all__ = ["DeserializerChain", "SerializerChain", "close_all"]
+__all__ = ["DeserializerChain", "SerializerChain", "close_all", "with_row"]
 
 
 # Of tables, outside of clients, which have their own bounds.
@@ -535,16 +535,12 @@ class SerializerChain(_Chain, Serializer[Any]):
 
     def _begin_row(self, row: int, value: Any, ctx: Context) -> Any:
         """Begin a row of a table; errors name it."""
-
-        def failed(error: Exception) -> Any:
-            raise error.add_context(row=row) if isinstance(error, SerializationError) else error
-
         try:
             step = self.begin(value, ctx)
         except SerializationError as error:
             error.add_context(row=row)
             raise
-        return then(step, _same, failed) if isinstance(step, Transfer) else step
+        return with_row(step, row)
 
     @property
     def _uploading(self) -> list[SupportsUploads]:
@@ -797,3 +793,17 @@ def close_all(stages: Iterable[object]) -> None:
             first = first or error
     if first is not None:
         raise first
+
+
+def with_row(step: Any, row: int) -> Any:
+    """A step of a table's row: an error of its transfers names the row.
+
+    Args:
+        step: Result of a ``begin``.
+        row: Position of the row in the table.
+    """
+
+    def failed(error: Exception) -> Any:
+        raise error.add_context(row=row) if isinstance(error, SerializationError) else error
+
+    return then(step, _same, failed) if isinstance(step, Transfer) else step

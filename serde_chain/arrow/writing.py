@@ -25,7 +25,6 @@ __all__ = [
     "rows_of",
 ]
 
-# Bytes of a table that become objects at once.
 _PART_BYTES: Final = 8 << 20
 # Values with a larger average are passed on as views of the table.
 _LARGE_BYTES: Final = 1 << 16
@@ -92,11 +91,12 @@ class SupportsColumns(Protocol):
         """
 
 
-def arrays_of(table: Any) -> Iterator[Any]:
+def arrays_of(table: Any, part_bytes: int = _PART_BYTES) -> Iterator[Any]:
     """The rows of a table in parts: structs of its columns, or the values of a single column.
 
     Args:
         table: Any table or column with the Arrow PyCapsule interface: of pyarrow, Polars, DuckDB, pandas.
+        part_bytes: Size of a part, whose rows become objects at once.
 
     Yields:
         ``pyarrow.Array``, of types that all stages know: not of views, dictionaries and large types.
@@ -121,7 +121,7 @@ def arrays_of(table: Any) -> Iterator[Any]:
         )
     for chunk in map(plain, column.chunks if isinstance(column, arrow.ChunkedArray) else [column]):
         start = 0
-        for stop in cuts_of_rows(chunk, _PART_BYTES):
+        for stop in cuts_of_rows(chunk, part_bytes):
             yield chunk.slice(start, stop - start)
             start = stop
 

@@ -8,19 +8,19 @@ import threading
 import time
 import weakref
 from collections import defaultdict, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Generic, Self, TypeAlias
+from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 import confluent_kafka
 
 from payload_stores.daemon_threads import run_in_daemon_thread
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.client_chains import MAX_BLOCK
-from serde_chain.clients.confluent.outbox import NotSentError
+from serde_chain.clients.confluent.outbox import NotSentError, OnDelivery
 from serde_chain.clients.confluent.producer import Producer
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
 from serde_chain.clients.timeouts import deadline
@@ -29,6 +29,8 @@ from serde_chain.record import Headers, ValueT
 from serde_chain.transfer import Transfer, finish
 
 __all__ = ["AsyncProducer"]
+
+T = TypeVar("T")
 
 _log = logging.getLogger("serde_chain")
 
@@ -113,7 +115,7 @@ class AsyncProducer(Generic[ValueT]):
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
         self._pace = Pace()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._reports: deque[tuple[Delivery, confluent_kafka.KafkaError | None, Message]] = deque()
+        self._reports: deque[tuple[OnDelivery, confluent_kafka.KafkaError | None, Message]] = deque()
         self._is_told = False
         self._served = 0
         self._news = asyncio.Event()
@@ -135,14 +137,14 @@ class AsyncProducer(Generic[ValueT]):
         elif not self._is_closed:
             _log.error("a callback of the producer failed", exc_info=error)
 
-    def _delivered(self, delivery: Delivery, error: confluent_kafka.KafkaError | None, message: Message) -> None:
-        self._reports.append((delivery, error, message))
+    def _delivered(self, report: OnDelivery, error: confluent_kafka.KafkaError | None, message: Message) -> None:
+        self._reports.append((report, error, message))
         if not self._is_told:
             self._is_told = True
             tell(self._loop, self._report)
 
     def _report(self) -> None:
-        """Resolve the futures of deliveries; if there are many, the loop proceeds in between."""
+        """Report deliveries; if there are many, the loop proceeds in between."""
         self._is_told = False
         self._news.set()
         while self._reports:
@@ -150,16 +152,12 @@ class AsyncProducer(Generic[ValueT]):
                 self._is_told = True
                 self._loop.call_soon(self._report)
                 return
-            delivery, error, message = self._reports.popleft()
+            report, error, message = self._reports.popleft()
             self._served += 1
-            if delivery.done():  # cancelled
-                continue
-            if error is None:
-                delivery.set_result(message)
-                continue
-            failure = confluent_kafka.KafkaException(error)
-            failure.__cause__ = error.__cause__ if isinstance(error, NotSentError) else None
-            delivery.set_exception(failure)
+            try:
+                report(error, message)
+            except Exception as failure:  # noqa: BLE001  there is no caller; the other records continue
+                _log.error("a callback of the producer failed", exc_info=failure)
 
     def _raise_fatal(self) -> None:
         if self._fatal is not None and not self._has_raised_fatal:
@@ -206,7 +204,8 @@ class AsyncProducer(Generic[ValueT]):
         delivery: Delivery = self._loop.create_future()
         record: Callable[[], None] = partial(
             self._producer.produce,
-            *(topic, value, key, partition, partial(self._delivered, delivery), None, timestamp, headers),
+            *(topic, value, key, partition, partial(self._delivered, partial(_resolve, delivery))),
+            *(None, timestamp, headers),
         )
         turns = self._topics[topic]
         size = size_of(value) + size_of(key)
@@ -222,33 +221,64 @@ class AsyncProducer(Generic[ValueT]):
                 if self._pace.is_over():
                     await asyncio.sleep(0)
                 return delivery
+        await self._in_turn(topic, partial(self._with_room, turns, record))
+        return delivery
+
+    async def produce_arrow(
+        self, table: Any, topic: str, key: str | None = None, *, on_delivery: OnDelivery | None = None
+    ) -> int:
+        """Encode and accept the rows of a table, in a thread; see :meth:`serde_chain.Producer.produce_arrow`.
+
+        Later calls for the topic wait for it. A cancelled call continues.
+
+        Args:
+            table: A table with the Arrow PyCapsule interface, of pyarrow, Polars, DuckDB or pandas.
+            topic: Topic.
+            key: Name of the column of keys; None for records without keys.
+            on_delivery: Called on the event loop with ``(error, message)`` for each record, in place of a future.
+
+        Returns:
+            Number of accepted records: that of the rows.
+
+        Raises:
+            SerializationError: A row cannot be encoded; ``row`` is its position. The rows before it are accepted.
+            BufferError: There was no room for the row that it names; the rows before it are accepted.
+            ConfigError: There is no such column, or no chain of values.
+            MissingDependencyError: The extra ``arrow`` is not installed.
+
+        Example:
+            >>> async def send(producer, frame):
+            ...     return await producer.produce_arrow(frame, "alerts", key="id")
+        """
+        report = None if on_delivery is None else partial(self._delivered, on_delivery)
+        rows: Callable[[], int] = partial(self._producer.produce_arrow, table, topic, key, on_delivery=report)
+        return await self._in_turn(topic, partial(in_daemon_thread, rows))
+
+    async def _in_turn(self, topic: str, accept: Callable[[], Awaitable[T]]) -> T:
+        """Accept records in their turn, in a new task, so that they keep it if this one is cancelled."""
+        turns = self._topics[topic]
         turns.count += 1
-        # In a new task, so that the record keeps its turn if this one is cancelled.
-        task = asyncio.create_task(self._in_turn(turns, record))
+        task = asyncio.create_task(_locked(turns, accept))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
-            await asyncio.shield(task)
+            return await asyncio.shield(task)
         except asyncio.CancelledError:
             task.add_done_callback(partial(_log_failure, topic))
             raise
-        return delivery
 
-    async def _in_turn(self, turns: Turns, record: Callable[[], None]) -> None:
-        try:
-            async with turns.lock:
-                until = time.monotonic() + self._block_s
-                while True:
-                    try:
-                        await in_daemon_thread(turns.do, record)
-                    except BufferError:
-                        if time.monotonic() >= until:
-                            raise
-                        await asyncio.sleep(_ROOM_SECONDS)
-                    else:
-                        return
-        finally:
-            turns.count -= 1
+    async def _with_room(self, turns: Turns, record: Callable[[], None]) -> None:
+        """Accept a record in a thread; waits for room."""
+        until = time.monotonic() + self._block_s
+        while True:
+            try:
+                await in_daemon_thread(turns.do, record)
+            except BufferError:
+                if time.monotonic() >= until:
+                    raise
+                await asyncio.sleep(_ROOM_SECONDS)
+            else:
+                return
 
     async def _produced(self) -> None:
         """Wait for pending ``produce`` calls."""
@@ -354,6 +384,27 @@ class AsyncProducer(Generic[ValueT]):
         await self.close()
 
 
+async def _locked(turns: Turns, accept: Callable[[], Awaitable[T]]) -> T:
+    """Accept records when those before them are accepted."""
+    try:
+        async with turns.lock:
+            return await accept()
+    finally:
+        turns.count -= 1
+
+
+def _resolve(delivery: Delivery, error: confluent_kafka.KafkaError | None, message: Message) -> None:
+    """Resolve the future of a delivery."""
+    if delivery.done():  # cancelled
+        return
+    if error is None:
+        delivery.set_result(message)
+        return
+    failure = confluent_kafka.KafkaException(error)
+    failure.__cause__ = error.__cause__ if isinstance(error, NotSentError) else None
+    delivery.set_exception(failure)
+
+
 def _serve(owner: weakref.ref[AsyncProducer], producer: Producer) -> None:
     """Serve a client's reports and callbacks, in a daemon thread, until its owner is closed or dropped."""
     while (there := owner()) is not None and there.is_served:
@@ -366,7 +417,7 @@ def _serve(owner: weakref.ref[AsyncProducer], producer: Producer) -> None:
                 del there
 
 
-def _log_failure(topic: str, task: asyncio.Task[None]) -> None:
-    """Log the failure of a record whose caller is gone."""
+def _log_failure(topic: str, task: asyncio.Task[Any]) -> None:
+    """Log the failure of records whose caller is gone."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("a record of %s was not sent: %s", topic, error)

@@ -25,6 +25,7 @@ from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_o
 from serde_chain.clients.limits import ClientLimits
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
+from serde_chain.clients.tables import TableRows
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import Config
 from serde_chain.record import ValueT
@@ -35,6 +36,7 @@ __all__ = ["Producer"]
 _log = logging.getLogger("serde_chain")
 
 Delivery: TypeAlias = "asyncio.Future[RecordMetadata]"
+OnDelivery: TypeAlias = Callable[[BaseException | None, RecordMetadata | None], Any]
 
 _MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="aiokafka's max_request_size")
 _CLEANING_SECONDS: Final = 5.0
@@ -173,13 +175,9 @@ class Producer(Generic[ValueT]):
         delivery: Delivery = self._loop.create_future()
         size = size_of(value) + size_of(key)
         given = Record(topic, value, key, tuple(headers or ()), partition, timestamp_ms)
-        encode = partial(self._encode, delivery, given)
+        encode = partial(self._encode, self._encoder, given, partial(_resolve, delivery))
         async with turns.lock:
-            record = await turns.encode(encode, size)
-            if isinstance(record.step, Transfer) or not self._sender.is_clear(topic):
-                await self._put(record)
-            else:
-                await self.hand_over(record)
+            await self._pass_on(await turns.encode(encode, size))
         if self._pace.is_over():
             await asyncio.sleep(0)
         return delivery
@@ -196,16 +194,67 @@ class Producer(Generic[ValueT]):
         """Send a record and wait for its delivery; see :meth:`send`."""
         return await (await self.send(topic, value, key, partition, timestamp_ms, headers))
 
-    def _encode(self, delivery: Delivery, record: Record) -> Any:
+    async def produce_arrow(
+        self, table: Any, topic: str, key: str | None = None, *, on_delivery: OnDelivery | None = None
+    ) -> int:
+        """Encode and send the rows of a table, in order; see :meth:`serde_chain.Producer.produce_arrow`.
+
+        Later calls for the topic wait for it. A cancelled call ends at its current row, which may have been sent.
+
+        Args:
+            table: A table with the Arrow PyCapsule interface, of pyarrow, Polars, DuckDB or pandas.
+            topic: Topic.
+            key: Name of the column of keys; None for records without keys.
+            on_delivery: Called on the event loop with ``(error, metadata)`` for each record, in place of a future; one
+                of them is None. The error of a failed upload has the position in ``row``. Default: errors are logged.
+
+        Returns:
+            Number of sent records: that of the rows.
+
+        Raises:
+            SerializationError: A row cannot be encoded; ``row`` is its position. The rows before it are sent.
+            BufferError: There was no room for the row that it names; the rows before it are sent.
+            ConfigError: There is no such column, or no chain of values.
+            MissingDependencyError: The extra ``arrow`` is not installed.
+            aiokafka.errors.KafkaError: As in aiokafka.
+
+        Example:
+            >>> async def send(producer, frame):
+            ...     return await producer.produce_arrow(frame, "alerts", key="id")
+        """
+        if self._is_stopped:
+            raise errors.ProducerClosed
+        turns = self._topics[topic]
+        report = partial(_log_failure, topic) if on_delivery is None else on_delivery
+        chains = self._setup.key, self._setup.value
+        with TableRows(*chains, table, topic, key, blocks=False) as rows:
+            async with turns.lock:
+                parts = rows.parts()
+                while (part := await in_daemon_thread(next, parts, None)) is not None:
+                    for value, own in part.pairs:
+                        encode = partial(self._encode, part.encoder, Record(topic, value, own), report)
+                        await self._pass_on(await turns.encode(encode, size_of(value)))
+                        rows.row += 1
+                        if self._pace.is_over():
+                            await asyncio.sleep(0)
+        return rows.row
+
+    def _encode(self, encoder: Encoder, record: Record, on_delivery: OnDelivery) -> Any:
         """The encoded record, or a transfer that leads to it."""
 
         def outgoing(encoded: Encoded) -> Outgoing:
             key, value, headers = encoded
             at = -1 if record.partition is None else record.partition
-            on_delivery = partial(_resolve, delivery)
             return Outgoing(record.topic, key, value, at, record.timestamp or 0, headers, on_delivery)
 
-        return then(self._encoder.encode_in_call(record), outgoing)
+        return then(encoder.encode_in_call(record), outgoing)
+
+    async def _pass_on(self, record: Outgoing) -> None:
+        """Pass a record to aiokafka, or to the sender if its payload or an earlier record is waiting."""
+        if isinstance(record.step, Transfer) or not self._sender.is_clear(record.topic):
+            await self._put(record)
+        else:
+            await self.hand_over(record)
 
     async def _put(self, record: Outgoing) -> None:
         until = time.monotonic() + self._setup.limit_ms / 1000
@@ -395,6 +444,11 @@ def _resolve(delivery: Delivery, error: BaseException | None, metadata: RecordMe
         delivery.set_exception(error)
     elif metadata is not None:
         delivery.set_result(metadata)
+
+
+def _log_failure(topic: str, error: BaseException | None, _metadata: RecordMetadata | None) -> None:
+    if error is not None:
+        _log.error("a record of %s was not sent: %s", topic, error)
 
 
 def _as_bytes(data: Any) -> Any:

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from types import NoneType, TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
@@ -34,10 +34,11 @@ from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
+from serde_chain.clients.tables import Part, TableRows
 from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
-from serde_chain.errors import ConfigError, SerializationError
+from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Header, Headers, ValueT
 from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish, then
@@ -356,7 +357,8 @@ class Producer(Generic[ValueT]):
             topic: Topic.
             key: Name of the column of keys, which are objects for the key chain; it stays in the value. None for
                 records without keys.
-            on_delivery: Called with ``(error, message)`` for each record.
+            on_delivery: Called with ``(error, message)`` for each record. If its upload failed, the store's error, the
+                ``__cause__``, has the position in ``row``.
 
         Returns:
             Number of queued records: that of the rows.
@@ -371,33 +373,20 @@ class Producer(Generic[ValueT]):
             >>> producer.produce_arrow(polars.read_parquet("alerts.parquet"), "alerts", key="id")  # doctest: +SKIP
             10000
         """
-        if self._value is None:
-            raise ConfigError("a table requires a chain of values", hint="Set value.serializers, such as avro")
-        row = 0
-        for keys, values, chain in _parts(self._value, table, topic, key):
-            produce = self._way_of(chain)
-            for value, own in zip(values, keys, strict=True):
-                try:
+        with TableRows(self._key, self._value, table, topic, key, blocks=self._blocks) as rows:
+            for part in rows.parts():
+                produce = self._way_of(part)
+                for value, own in part.pairs:
                     self._produce_waiting(produce, topic, value, own, on_delivery)
-                except SerializationError as error:
-                    error.add_context(row=row)
-                    raise
-                except BufferError as error:
-                    raise BufferError(f"{error}: row {row} of the table, and those after it, are not queued") from error
-                row += 1
-        return row
+                    rows.row += 1
+        return rows.row
 
-    def _way_of(self, chain: SerializerChain) -> Callable[..., None]:
-        """``produce`` with another chain of values: what is left of it after its first stage."""
-        if chain is self._value:
-            return self.produce
-        rest = chain if chain.stages else None
-        in_full = partial(self._produce_in_full, Encoder(self._key, rest, blocks=self._blocks))
+    def _way_of(self, part: Part) -> Callable[..., None]:
+        """``produce`` for a part of a table."""
+        in_full = partial(self._produce_in_full, part.encoder)
         if self._topics is not None:
-            return lambda topic, value, key, partition, callback: in_full(
-                topic, value, key, partition, callback, None, 0, None
-            )
-        return plain_produce(self._send, self._key, rest, in_full, self._sender.last)
+            return in_full
+        return plain_produce(self._send, self._key, part.rest, in_full, self._sender.last)
 
     def _produce_waiting(
         self, produce: Callable[..., None], topic: str, value: Any, key: Any, on_delivery: OnDelivery | None
@@ -406,7 +395,7 @@ class Producer(Generic[ValueT]):
         until: float | None = None
         while True:
             try:
-                return produce(topic, value, key, -1, on_delivery)
+                return produce(topic, value, key, -1, on_delivery, None, 0, None)
             except BufferError:
                 now = time.monotonic()
                 until = now + self._setup.limit_ms / 1000 if until is None else until
@@ -602,35 +591,6 @@ class Producer(Generic[ValueT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _parts(
-    value: SerializerChain, table: Any, topic: str, key: str | None
-) -> Iterator[tuple[Iterable[Any], Iterable[Any], SerializerChain]]:
-    """The rows of a table in parts: their keys, their values, and the chain that continues with these.
-
-    Raises:
-        SerializationError: A row does not fit, after the rows before it; ``row`` is its position in the table.
-    """
-    from serde_chain.arrow.writing import arrays_of, key_rows, listed
-
-    def begin(column: Any) -> tuple[Iterable[Any], Iterable[Any], SerializerChain]:
-        keys = key_rows(column, key)
-        values, chain = value.begin_column(column, topic)
-        return keys, listed(values), chain
-
-    row = 0
-    for column in arrays_of(table):
-        try:
-            part = begin(column)
-        except SerializationError as error:
-            if error.row is not None:
-                if error.row:
-                    yield begin(column.slice(0, error.row))
-                error.row += row
-            raise
-        yield part
-        row += len(column)
 
 
 def _with_payloads(
