@@ -17,7 +17,7 @@ import click
 from payload_stores.errors import ContextualError
 from serde_chain.testing.services.errors import ServiceError
 
-__all__ = ["CLOSED", "FAILED", "INTERRUPTED", "Program", "stopped_by_signals", "terminated_as_interrupted"]
+__all__ = ["CLOSED", "FAILED", "INTERRUPTED", "Program", "stopped_by_signals"]
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -47,13 +47,24 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
+def _terminated_as_interrupted() -> Iterator[None]:
     """Make SIGTERM, sent by systemd and Kubernetes to end a process, behave like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
+    if threading.current_thread() is not threading.main_thread():  # only there are handlers set, and called
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    # Spark handles SIGINT itself; shells let programs in the background ignore it.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.raise_signal(signal.SIGINT)
+    else:
+        raise KeyboardInterrupt
 
 
 class Program(click.Group):
@@ -68,7 +79,8 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; see the class."""
         try:
-            result = super().invoke(ctx)
+            with _terminated_as_interrupted():
+                result = super().invoke(ctx)
             sys.stdout.flush()  # report a closed pipe here, instead of by the interpreter on exit
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
