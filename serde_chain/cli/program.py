@@ -67,6 +67,37 @@ def _interrupt(_number: int, _frame: object) -> None:
         raise KeyboardInterrupt
 
 
+# What users of kcat look for; its -b, -t, -X and -f are here too.
+_OF_KCAT: Final = {
+    "-C": "serde-chain consume",
+    "-P": "serde-chain produce",
+    "-L": "serde-chain browse without a topic, or serde-chain doctor",
+    "-G": "serde-chain consume, which joins no group",
+    "-F": "the argument CONFIG",
+    "-e": "how serde-chain consume ends, unless --follow is set",
+    "-o": "--from TIMESTAMP, --last N or --offsets A..B of serde-chain consume",
+    "-c": "--count N of serde-chain consume",
+    "-p": "--partition N of serde-chain consume",
+    "-K": "--key-separator TEXT of serde-chain produce, or a format of serde-chain consume: -f '%k:%s\\n'",
+    "-H": "--header NAME=VALUE of serde-chain produce",
+    "-l": "--lines of serde-chain produce",
+    "-J": "--json of serde-chain consume",
+}
+
+
+@contextmanager
+def _pointing() -> Iterator[None]:
+    """Let the error of an option of kcat's name ours."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        option = error.option_name
+        if option not in _OF_KCAT:
+            raise
+        pointer = f"No such option '{option}'. kcat's {option} is {_OF_KCAT[option]}."
+        raise click.NoSuchOption(option, pointer, ctx=error.ctx) from None
+
+
 class Program(click.Group):
     """The group of all commands. An error in a command becomes a line on standard error and an exit code."""
 
@@ -74,12 +105,13 @@ class Program(click.Group):
         """Accept ``--debug`` anywhere, up to a bare ``--``."""
         options = args[: args.index("--")] if "--" in args else args
         rest = [*(arg for arg in options if arg != _DEBUG), *args[len(options) :]]
-        return super().parse_args(ctx, [_DEBUG, *rest] if len(rest) < len(args) else rest)
+        with _pointing():
+            return super().parse_args(ctx, [_DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; see the class."""
         try:
-            with _terminated_as_interrupted():
+            with _terminated_as_interrupted(), _pointing():
                 result = super().invoke(ctx)
             sys.stdout.flush()  # report a closed pipe here, instead of by the interpreter on exit
         except BrokenPipeError:

@@ -78,14 +78,14 @@ def _ask(config: Mapping[str, object]) -> None:
 
 
 def wrong_host(address: str) -> str | None:
-    r"""Why an address of Confluent Cloud is not that of a registry; None if it may be.
+    """Why an address of Confluent Cloud is not that of a registry; None if it may be.
 
     Args:
         address: The address.
 
     Example:
         >>> wrong_host("https://confluent.cloud/environments/env-1/schema-registry")
-        'schema.registry.url is the address of Confluent Cloud\'s console'
+        "schema.registry.url is the address of Confluent Cloud's console"
         >>> wrong_host("https://psrc-8kz20.us-east-2.aws.confluent.cloud")
     """
     host = urlsplit(address).hostname or ""
