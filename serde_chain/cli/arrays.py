@@ -1,11 +1,12 @@
-"""Arrays and tables in a line."""
+"""Arrays and tables: in a line, and as files."""
 
 from __future__ import annotations
 
+import io
 import sys
-from typing import Any, Final
+from typing import Any, Final, cast
 
-__all__ = ["summary"]
+__all__ = ["as_file", "summary"]
 
 _MOST: Final = 100
 
@@ -21,14 +22,51 @@ def summary(value: object) -> str | None:
         >>> summary(numpy.zeros((512, 512), "f4")), summary("M 51")
         ('<float32 array, shape (512, 512)>', None)
     """
-    # Whoever made the value has imported its package.
-    numpy: Any = sys.modules.get("numpy")
-    if numpy is not None and isinstance(value, numpy.ndarray):
+    if _is_a("numpy", "ndarray", value):
         array: Any = value
         return f"<{str(array.dtype)[:_MOST]} array, shape {array.shape}>"
-    arrow: Any = sys.modules.get("pyarrow")
-    if arrow is not None and isinstance(value, arrow.Table):
+    if _is_a("pyarrow", "Table", value):
         table: Any = value
         columns = ", ".join(table.column_names[:_MOST])
         return f"<table, {table.num_rows:,} rows of {columns[:_MOST]}>"
     return None
+
+
+def as_file(value: object) -> tuple[bytes, str] | None:
+    r"""An array as an ``.npy`` file (NEP 1), a table as an ``.arrow`` file (Arrow IPC); None for other objects.
+
+    Args:
+        value: A value of a record.
+
+    Returns:
+        The file's content, and the suffix of its name.
+
+    Raises:
+        ValueError: The array contains Python objects.
+
+    Example:
+        >>> import numpy
+        >>> content, suffix = as_file(numpy.zeros(3))
+        >>> content[:6], suffix
+        (b'\x93NUMPY', '.npy')
+    """
+    if _is_a("numpy", "ndarray", value):
+        from numpy.lib import format as npy
+
+        content = io.BytesIO()
+        npy.write_array(content, cast("Any", value), allow_pickle=False)
+        return content.getvalue(), ".npy"
+    if _is_a("pyarrow", "Table", value):
+        import pyarrow as pa
+
+        sink, table = pa.BufferOutputStream(), cast("Any", value)
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table)
+        return sink.getvalue().to_pybytes(), ".arrow"
+    return None
+
+
+def _is_a(package: str, kind: str, value: object) -> bool:
+    """Whether a value is of a package's type, without importing it: whoever made the value has imported it."""
+    loaded: Any = sys.modules.get(package)
+    return loaded is not None and isinstance(value, getattr(loaded, kind))

@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -16,7 +15,7 @@ from rich.table import Table
 from serde_chain.catalogue import StageItem, find_format
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
-from serde_chain.cli.output import Screen, plain
+from serde_chain.cli.output import Screen, iso_time, plain
 from serde_chain.cli.selection import Selection, selecting, selection
 from serde_chain.cli.values import as_line, field_json, save
 from serde_chain.codecs import codec_of
@@ -37,7 +36,6 @@ __all__ = ["Shown", "describe", "facts", "formats_of", "inspect", "print_records
 
 _PREVIEW_BYTES: Final = 60
 _INLINE: Final = "inline"
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")
 
 
@@ -219,7 +217,7 @@ def table(seen: dict[str, Any]) -> Table:
     )
     layout.add_column()
     layout.add_column(overflow="fold")
-    layout.add_row("timestamp", _time(seen["timestamp_ms"]))
+    layout.add_row("timestamp", iso_time(seen["timestamp_ms"]))
     for name, value in seen["headers"]:
         layout.add_row(plain(f"header {name}"), plain(value))
     for field in (KEY, VALUE):
@@ -249,13 +247,6 @@ def facts(seen: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
                 yield f"field {field['path']}", f"{size:,} bytes in the store, {digest}"
         else:
             yield name, fact
-
-
-def _time(ms: int) -> str:
-    """A time in the format of ``--from``."""
-    with contextlib.suppress(OverflowError):
-        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    return f"{ms} ms"
 
 
 def _field(data: bytes | None, message: Any, field: str, formats: Iterable[str]) -> dict[str, Any]:

@@ -20,7 +20,6 @@ import click
 from payload_stores.plugins import require
 from serde_chain.cli.arguments import FILE, example
 from serde_chain.cli.output import Telling, printable, say
-from serde_chain.cli.program import terminated_as_interrupted
 from serde_chain.errors import JobError
 
 if TYPE_CHECKING:
@@ -47,7 +46,6 @@ def _milliseconds(_ctx: click.Context, _param: click.Parameter, value: str) -> i
 
 def _job(command: Callable[..., None]) -> Callable[..., None]:
     """The options of all jobs, and their exit code."""
-    command = terminated_as_interrupted()(command)
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line."),
         click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times."),

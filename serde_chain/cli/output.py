@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,7 @@ __all__ = [
     "Telling",
     "complain",
     "is_terminal",
+    "iso_time",
     "make_folder",
     "plain",
     "printable",
@@ -35,6 +38,7 @@ _CONTROLS: Final = re.compile(
 )
 
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # A table is as wide as its content.
 _UNWRAPPED: Final = 100_000
 
@@ -136,6 +140,18 @@ def printable(text: str) -> str:
 def plain(content: object) -> Text:
     """The same for rich's output, whose markup the text may resemble."""
     return Text(printable(str(content)))
+
+
+def iso_time(ms: int) -> str:
+    """A record's time, in ms since the epoch, in the format of ``--from``.
+
+    Example:
+        >>> iso_time(1_795_346_801_671)
+        '2026-11-22T11:26:41.671Z'
+    """
+    with contextlib.suppress(OverflowError):
+        return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{ms} ms"
 
 
 def is_terminal() -> bool:

@@ -17,7 +17,7 @@ import click
 from payload_stores.errors import ContextualError
 from serde_chain.testing.services.errors import ServiceError
 
-__all__ = ["CLOSED", "FAILED", "INTERRUPTED", "Program", "stopped_by_signals", "terminated_as_interrupted"]
+__all__ = ["CLOSED", "FAILED", "INTERRUPTED", "Program", "stopped_by_signals"]
 
 FAILED: Final = 1
 INTERRUPTED: Final = 130
@@ -47,13 +47,55 @@ def stopped_by_signals() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def terminated_as_interrupted() -> Iterator[None]:
+def _terminated_as_interrupted() -> Iterator[None]:
     """Make SIGTERM, sent by systemd and Kubernetes to end a process, behave like Ctrl-C."""
-    before = signal.signal(signal.SIGTERM, lambda _number, _frame: signal.raise_signal(signal.SIGINT))
+    if threading.current_thread() is not threading.main_thread():  # only there are handlers set, and called
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_number: int, _frame: object) -> None:
+    # Spark handles SIGINT itself; shells let programs in the background ignore it.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.raise_signal(signal.SIGINT)
+    else:
+        raise KeyboardInterrupt
+
+
+# What users of kcat look for; its -b, -t, -X and -f are here too.
+_OF_KCAT: Final = {
+    "-C": "serde-chain consume",
+    "-P": "serde-chain produce",
+    "-L": "serde-chain browse without a topic, or serde-chain doctor",
+    "-G": "serde-chain consume, which joins no group",
+    "-F": "the argument CONFIG",
+    "-e": "how serde-chain consume ends, unless --follow is set",
+    "-o": "--from TIMESTAMP, --last N or --offsets A..B of serde-chain consume",
+    "-c": "--count N of serde-chain consume",
+    "-p": "--partition N of serde-chain consume",
+    "-K": "--key-separator TEXT of serde-chain produce, or a format of serde-chain consume: -f '%k:%s\\n'",
+    "-H": "--header NAME=VALUE of serde-chain produce",
+    "-l": "--lines of serde-chain produce",
+    "-J": "--json of serde-chain consume",
+}
+
+
+@contextmanager
+def _pointing() -> Iterator[None]:
+    """Let the error of an option of kcat's name ours."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        option = error.option_name
+        if option not in _OF_KCAT:
+            raise
+        pointer = f"No such option '{option}'. kcat's {option} is {_OF_KCAT[option]}."
+        raise click.NoSuchOption(option, pointer, ctx=error.ctx) from None
 
 
 class Program(click.Group):
@@ -63,12 +105,14 @@ class Program(click.Group):
         """Accept ``--debug`` anywhere, up to a bare ``--``."""
         options = args[: args.index("--")] if "--" in args else args
         rest = [*(arg for arg in options if arg != _DEBUG), *args[len(options) :]]
-        return super().parse_args(ctx, [_DEBUG, *rest] if len(rest) < len(args) else rest)
+        with _pointing():
+            return super().parse_args(ctx, [_DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; see the class."""
         try:
-            result = super().invoke(ctx)
+            with _terminated_as_interrupted(), _pointing():
+                result = super().invoke(ctx)
             sys.stdout.flush()  # report a closed pipe here, instead of by the interpreter on exit
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from serde_chain.cli.arrays import summary
+from serde_chain.cli.arrays import as_file, summary
 from serde_chain.cli.fits import is_gzipped_fits, picture
 from serde_chain.cli.output import printable
 from serde_chain.handles import PayloadHandle
@@ -200,7 +200,7 @@ class Saved:
     Attributes:
         path: The file.
         size: Its size in bytes.
-        images: Images among the value's fields, as files beside it, and pictures of those in FITS.
+        images: Images, arrays and tables among the value's fields, as files beside it, and pictures of FITS images.
     """
 
     path: Path
@@ -209,14 +209,15 @@ class Saved:
 
 
 def save(message: Any, target: Path) -> Saved:
-    """Write a record's value to a file: bytes and text unchanged, objects as JSON.
+    """Write a record's value to a file: bytes and text unchanged, arrays as .npy, tables as .arrow, objects as JSON.
 
     The record never chooses the folder: only letters, digits and ``._-`` of its key go into the name.
 
     Args:
         message: The record in its final form, with a value.
         target: The file; or a folder, in which the name consists of topic, partition, offset and key, with a suffix
-            by the first bytes. Images among an object's fields become files beside it; of FITS, a picture in PNG too.
+            by the first bytes. Images, arrays and tables among an object's fields become files beside it; of FITS, a
+            picture in PNG too.
     """
     value = message.value()
     if isinstance(value, PayloadHandle):
@@ -230,9 +231,13 @@ def save(message: Any, target: Path) -> Saved:
     if isinstance(value, str):
         path = _path(target, message, ".txt")
         return Saved(path, _write(path, value.encode()))
+    if (file := as_file(value)) is not None:
+        content, suffix = file
+        path = _path(target, message, suffix)
+        return Saved(path, _write(path, content))
     path = _path(target, message, ".json")
     images: dict[str, Path] = {}
-    for name, data, suffix in images_in(value):
+    for name, data, suffix in (*images_in(value), *_arrays_in(value)):
         stem = f"{path.stem}{_safe(name)}"
         if f"{stem}{suffix}".lower() in images:  # of another field: names lose characters, and on some disks their case
             stem += f"-{len(images)}"
@@ -269,6 +274,15 @@ def images_in(value: Any, name: str = "") -> Iterator[tuple[str, bytes, str]]:
     elif isinstance(value, (list, tuple)):
         for at, item in enumerate(value):
             yield from images_in(item, f"{name}.{at}")
+
+
+def _arrays_in(value: Any, name: str = "") -> Iterator[tuple[str, bytes, str]]:
+    """The arrays and tables among the fields of an object, as files."""
+    if isinstance(value, Mapping):
+        for field, item in value.items():
+            yield from _arrays_in(item, f"{name}.{field}")
+    elif (file := as_file(value)) is not None:
+        yield name, *file
 
 
 def _path(target: Path, message: Any, suffix: str) -> Path:

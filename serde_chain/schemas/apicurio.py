@@ -50,6 +50,7 @@ OPTIONS: Final[tuple[Option[Any], ...]] = (GROUP, USE_ID, ID_BYTES)
 
 _CONTENT_TYPES: Final = {"AVRO": "application/json", "JSON": "application/json", "PROTOBUF": "application/x-protobuf"}
 _UNKNOWN: Final = frozenset({"ContentNotFoundException", "VersionNotFoundException", "ArtifactNotFoundException"})
+_VIOLATION: Final = "RuleViolationException"
 _MOST_VERSIONS: Final = 500
 _ENABLED: Final = "ENABLED"
 
@@ -114,6 +115,28 @@ class ApicurioRegistry(SubjectNames):
             path = f"{self._artifact(subject)}/branch=latest"
             return self._of_version(self._json(f"the latest schema of {subject}", "GET", path))
 
+    def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        with _understood(f"the schema of {subject}"):
+            version = self._newest(subject, schema, schema_type)
+            if version is None:
+                return None
+            number = version["globalId"]
+            return RegisteredSchema(self._key(version), schema, order=number, version=version.get("version"))
+
+    def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. By a registration with ``dryRun``."""
+        content = {"content": schema, "contentType": _CONTENT_TYPES[schema_type]}
+        what = f"the compatibility of the schema of {subject}"
+        request: dict[str, Any] = {"params": {"dryRun": "true"}, "json": {"content": content}}
+        try:
+            answer = self._ask(what, "POST", self._artifact(subject), accepted=_VIOLATION, **request)
+        except SchemaRegistryError as error:
+            if error.about_record:
+                return True  # a new subject accepts any schema
+            raise
+        return bool(answer.is_success)
+
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {name}"):
@@ -153,7 +176,13 @@ class ApicurioRegistry(SubjectNames):
         """The version of a subject with a definition, registered if there is none and that is not switched off."""
         content_type = _CONTENT_TYPES[schema_type]
         if not self._auto_register:
-            return self._search(subject, schema, schema_type)
+            newest = self._newest(subject, schema, schema_type)
+            if newest is None:
+                raise SchemaRegistryError(
+                    f"the schema of {subject} is not registered in the group {self._group}",
+                    hint=f"Register it, or set {AUTO_REGISTER.name}",
+                )
+            return newest
         referred = [
             {"name": item.name, "groupId": item.group, "artifactId": item.artifact, "version": item.version}
             for item in references
@@ -172,7 +201,8 @@ class ApicurioRegistry(SubjectNames):
         )["version"]
         return answer
 
-    def _search(self, subject: str, schema: str, schema_type: str) -> Mapping[str, Any]:
+    def _newest(self, subject: str, schema: str, schema_type: str) -> Mapping[str, Any] | None:
+        """The newest version of a subject with a definition; None if there is none."""
         found = self._json(
             f"the schema of {subject}",
             "POST",
@@ -188,19 +218,12 @@ class ApicurioRegistry(SubjectNames):
             content=schema,
             headers={"content-type": _CONTENT_TYPES[schema_type]},
         )["versions"]
-        enabled = [version for version in found if version.get("state") == _ENABLED]
-        if not enabled:
-            raise SchemaRegistryError(
-                f"the schema of {subject} is not registered in the group {self._group}",
-                hint=f"Register it, or set {AUTO_REGISTER.name}",
-            )
-        newest: Mapping[str, Any] = enabled[0]
-        return newest
+        return next((version for version in found if version.get("state") == _ENABLED), None)
 
     def _of_version(self, version: Mapping[str, Any]) -> RegisteredSchema:
         path = f"ids/globalIds/{version['globalId']}"
         found = self._with_references(self._key(version), f"schema {version['globalId']}", path, path, None)
-        return found._replace(order=version["globalId"])
+        return found._replace(order=version["globalId"], version=version.get("version"))
 
     def _with_references(
         self, key: SchemaKey, what: str, content: str, parent: str, schema_type: str | None
@@ -226,7 +249,7 @@ class ApicurioRegistry(SubjectNames):
                 collected.pop(reference)
                 collected[reference] = self._ask(f"schema {reference.artifact}", "GET", f"{path}/content").text
 
-    def _json(self, what: str, method: str, path: str, **options: object) -> Any:
+    def _json(self, what: str, method: str, path: str, **options: Any) -> Any:
         answer = self._ask(what, method, path, **options)
         try:
             return answer.json()
@@ -235,7 +258,8 @@ class ApicurioRegistry(SubjectNames):
                 f"{URL.name} has no Apicurio registry at its path: its answer on {what} is not JSON", hint=_HINT
             ) from error
 
-    def _ask(self, what: str, method: str, path: str, **options: object) -> Any:
+    def _ask(self, what: str, method: str, path: str, *, accepted: str | None = None, **options: object) -> Any:
+        """Send a request. A refusal with the name ``accepted`` is returned, others are raised."""
         try:
             answer = self._client.request(method, path, **options)
         except Exception as error:  # the client does not wrap errors of TLS and of addresses
@@ -250,6 +274,8 @@ class ApicurioRegistry(SubjectNames):
                 raise SchemaRegistryError(f"the answer of {URL.name} on {what} is a page", hint=_HINT)
             return answer
         name, told = _told(answer)
+        if name == accepted:
+            return answer
         failure = SchemaRegistryError(
             f"the schema registry refused {what}: {told} (HTTP {answer.status_code})",
             hint="Was it written with another registry? " + _HINT if answer.status_code == 404 else None,

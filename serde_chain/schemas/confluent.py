@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
+from json import JSONDecodeError
 from typing import Any, Final
 
 from payload_stores.options import Option, boolean, text
@@ -24,6 +25,7 @@ from serde_chain.schemas.schema_id import SchemaKey
 __all__ = ["OPTIONS", "ConfluentRegistry"]
 
 _NO_SCHEMA: Final = (1 << 31) - 1
+_PATHS: Final = f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7"
 # Types of rules by which Confluent's serializers encrypt single fields, or the whole payload, and the modes that write.
 _ENCRYPTING: Final = frozenset({"ENCRYPT", "ENCRYPT_PAYLOAD"})
 _WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
@@ -80,7 +82,28 @@ class ConfluentRegistry(SubjectNames):
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         latest = self._latest(subject)
-        return self._with_references(latest.schema_id, latest.schema)
+        return self._with_references(latest.schema_id, latest.schema)._replace(version=latest.version)
+
+    def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        try:
+            found = self._look_up(subject, self._library.Schema(schema, schema_type))
+        except SchemaRegistryError as error:
+            if error.about_record:
+                return None
+            raise
+        return RegisteredSchema(found.schema_id, schema, order=found.schema_id, version=found.version)
+
+    def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        wanted = self._library.Schema(schema, schema_type)
+        what = f"the compatibility of the schema of {subject}"
+        try:
+            return bool(self._ask(what, self._client.test_compatibility, subject, wanted))
+        except SchemaRegistryError as error:
+            if error.about_record:
+                return True  # a new subject accepts any schema
+            raise
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
@@ -130,7 +153,7 @@ class ConfluentRegistry(SubjectNames):
                 raise
             raise SchemaRegistryError(
                 f"{URL.name} has no schema registry at its path",
-                hint=f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7",
+                hint=_PATHS,
             ) from error
 
     def _latest(self, subject: str) -> Any:
@@ -185,6 +208,11 @@ class ConfluentRegistry(SubjectNames):
             # The registry itself reports an unknown schema; other 404s come from another server.
             failure.about_record = unknown and error.error_code in UNKNOWN_SCHEMA
             raise failure from error
+        except JSONDecodeError as error:
+            raise SchemaRegistryError(
+                f"{URL.name} has no schema registry at its path: the answer{what and f' on {what}'} is not JSON",
+                hint=_PATHS,
+            ) from error
         except Exception as error:  # the client does not wrap errors of its HTTP and authentication libraries
             failure = SchemaRegistryError(
                 f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",

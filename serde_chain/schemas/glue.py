@@ -112,6 +112,18 @@ class GlueRegistry(SubjectNames):
         answer = self._ask(f"the latest schema of {subject}", self._client.get_schema_version, **latest)
         return _registered(answer, schema_type)
 
+    def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        found = self._find(subject, schema)
+        if found is None:
+            return None
+        answer = self._ask(f"schema {found}", self._client.get_schema_version, SchemaVersionId=str(found))
+        return _registered(answer, schema_type)
+
+    def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. Glue checks only what is registered."""
+        return None
+
     def _find(self, subject: str, schema: str) -> UUID | None:
         """The version with a definition; None if there is none."""
         what, find = f"the schema of {subject}", self._client.get_schema_by_definition
@@ -250,4 +262,6 @@ def _registered(answer: Mapping[str, Any], schema_type: str) -> RegisteredSchema
     version = UUID(answer["SchemaVersionId"])
     if answer["DataFormat"] != schema_type:
         raise mistyped(version, answer["DataFormat"], schema_type)
-    return RegisteredSchema(version, answer["SchemaDefinition"], order=answer["VersionNumber"])
+    return RegisteredSchema(
+        version, answer["SchemaDefinition"], order=answer["VersionNumber"], version=answer["VersionNumber"]
+    )

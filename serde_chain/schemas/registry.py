@@ -70,6 +70,7 @@ class RegisteredSchema(NamedTuple):
         guid: Its GUID, if the registry has GUIDs.
         names: The names by which it refers to ``references``; for Protobuf, the file names in its imports.
         order: A number that grows with each version of a subject; None if unknown.
+        version: Its version in the subject that was queried; None if no subject was.
     """
 
     key: SchemaKey
@@ -78,6 +79,7 @@ class RegisteredSchema(NamedTuple):
     guid: str | None = None
     names: tuple[str, ...] = ()
     order: int | None = None
+    version: int | str | None = None
 
 
 class SchemaRegistry(Protocol):
@@ -131,6 +133,27 @@ class SchemaRegistry(Protocol):
         Args:
             subject: The subject.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        """
+
+    def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
+        """The version of a subject with a definition; None if there is none. Registers nothing.
+
+        Args:
+            subject: The subject.
+            schema: Text of a schema without references.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        """
+
+    def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
+        """Whether a subject would accept a schema as its next version. Registers nothing.
+
+        Args:
+            subject: The subject; it may be unknown.
+            schema: Text of a schema without references.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+
+        Returns:
+            The answer; None if the registry checks this only when it registers.
         """
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:

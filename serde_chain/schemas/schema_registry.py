@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.options import Option, choice
 from serde_chain.base import Stage
@@ -37,9 +37,11 @@ __all__ = [
     "TYPE",
     "URL",
     "Framed",
+    "HasSchema",
     "PerTopic",
     "RegisteredSchema",
     "SchemaRegistry",
+    "StageSchema",
     "UsesRegistry",
     "framing_of",
     "idle_options",
@@ -206,6 +208,30 @@ class PerTopic(Generic[T]):
         # Do not hold the record's payload while others wait for the answer, which does not depend on key and headers.
         asking = None if ctx is None else RecordContext(ctx.topic, ctx.field)
         return self._answers.transfer(topic, lambda: self._ask(asking), go_on)
+
+
+class StageSchema(NamedTuple):
+    """The schema of a stage, for commands that show and check it.
+
+    Attributes:
+        kind: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        name: Its name; None if records or the registry determine it, or if it has none.
+        text: Its text as it would be registered, if it has no references; None otherwise.
+        registry: The registry that records refer to; None without one.
+    """
+
+    kind: str
+    name: str | None
+    text: str | None
+    registry: SchemaRegistry | None
+
+
+@runtime_checkable
+class HasSchema(Protocol):
+    """A stage whose values have a schema."""
+
+    def stage_schema(self) -> StageSchema | None:
+        """The schema; None without one."""
 
 
 class UsesRegistry(Stage):

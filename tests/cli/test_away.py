@@ -6,7 +6,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from serde_chain.cli import main
-from serde_chain.cli.browse.topic import Patience, Topic
+from serde_chain.cli.browse.topic import Patience, Readers, Topic
 from serde_chain.cli.commands import commands
 from serde_chain.cli.selection import Selection
 from serde_chain.clients.confluent.partitions import PartitionReader
@@ -195,7 +195,8 @@ def test_a_look_at_a_million_records_reads_few_of_them(
         command, *more = arguments
         done = CliRunner().invoke(commands, [command, str(path), topic, *more])
         assert done.exit_code == 0, done.output
-    Topic(broker.client_config(), topic, 30, ("kip1159",)).page(Selection(), Patience(60))
+    with closing(Readers(broker.client_config(), 30)) as readers:
+        Topic(readers, topic, ("kip1159",)).page(Selection(), Patience(60))
     assert 7 <= counted.records < 700
 
 

@@ -9,7 +9,9 @@ from typing import Any
 import confluent_kafka
 import fastavro
 import pytest
+from click.testing import CliRunner
 
+from serde_chain.cli.commands import commands
 from serde_chain.cli.layout import Layout
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import run
@@ -143,3 +145,30 @@ def test_a_container_file_is_named_with_its_schema(broker: KafkaBroker, topic: s
         "inline, an Avro container file of ztf.alert",
         "inline, an Avro container file",
     ]
+
+
+@pytest.mark.parametrize(
+    ("words", "ours"),
+    [
+        (["-C", "-b", "localhost", "-t", "images"], "serde-chain consume"),
+        (["-P", "-t", "images"], "serde-chain produce"),
+        (["-L", "-b", "localhost"], "serde-chain browse without a topic"),
+        (["consume", "-b", "localhost", "-t", "images", "-e"], "unless --follow is set"),
+        (["consume", "client.toml", "images", "-o", "-3"], "--last N"),
+        (["consume", "client.toml", "images", "-c", "1"], "--count N"),
+        (["consume", "client.toml", "images", "-J"], "--json"),
+        (["produce", "client.toml", "images", "-K", ":"], "--key-separator TEXT"),
+    ],
+)
+def test_options_of_kcat_point_to_ours(words: list[str], ours: str) -> None:
+    done = CliRunner().invoke(commands, words)
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("Error: ")]
+    assert [word for word in words if line.startswith(f"Error: No such option '{word}'. kcat's {word} is ")]
+    assert ours in line
+    assert done.exit_code == 2
+
+
+def test_an_option_that_is_nobodys() -> None:
+    done = CliRunner().invoke(commands, ["consume", "--ouput", "x"])
+    assert "kcat" not in done.stderr
+    assert "--output" in done.stderr

@@ -29,7 +29,7 @@ from serde_chain.cli.browse.rendering import pieces, templates
 from serde_chain.cli.browse.search import Search
 from serde_chain.cli.browse.sizes import Sizes, stored_bytes
 from serde_chain.cli.browse.steps import in_steps
-from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Row, Scan, Topic, asked
+from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Row, Scan, Topic, asked
 from serde_chain.cli.browse.topics import Topics
 from serde_chain.cli.inspect_topic import formats_of
 from serde_chain.cli.records import RecordUnavailableError
@@ -78,12 +78,16 @@ class _Record(NamedTuple):
         seen: The result of :meth:`Topic.describe`.
         preview: Its value; None if undecodable.
         problem: The reason if it is undecodable.
+        has_older: Whether its partition has the offset before.
+        has_newer: Whether its partition has the next offset.
     """
 
     message: Any
     seen: dict[str, Any]
     preview: Preview | None
     problem: str | None
+    has_older: bool
+    has_newer: bool
 
 
 class Pages:
@@ -101,7 +105,8 @@ class Pages:
     def __init__(self, config: Mapping[str, object], timeout_s: float = 10.0) -> None:
         limits = TIMEOUT.read(config), int(timeout_s * 1000), MAX_POLL_INTERVAL.read(config) // 2
         self._config = with_settings(config, {TIMEOUT.name: min(limits)})
-        self._topics = Topics(self._config, timeout_s)
+        self._readers = Readers(self._config, timeout_s)
+        self._topics = Topics(self._config, timeout_s, self._readers)
         self._formats = formats_of(self._config)
         self._timeout_s = timeout_s
         self._chains = {
@@ -171,6 +176,7 @@ class Pages:
             self._changed.wait_for(lambda: not self._busy, _CLOSING_S)
         self._previews.close()
         self._payloads.close()
+        self._readers.close()
 
     async def _overview(self, request: Request) -> Response:
         containing = request.query_params.get("name", "")
@@ -294,7 +300,7 @@ class Pages:
         name = request.path_params["topic"]
         if not _NAME.fullmatch(name):
             raise HTTPException(404, "no such topic")
-        return Topic(self._config, name, self._timeout_s, self._formats)
+        return Topic(self._readers, name, self._formats)
 
     def _decoded(self, rows: Iterable[Row], patience: Patience, *, fetch: bool = False) -> Iterator[Shown]:
         """The rows with their values, if these are small; an error that is not theirs is told once."""
@@ -332,6 +338,8 @@ class Pages:
             chains=self._chains,
             preview=record.preview,
             problem=record.problem,
+            has_older=record.has_older,
+            has_newer=record.has_newer,
             stored=None if stored is None else hex_dump(stored),
             payload=None if head is None else hex_dump(head),
         )
@@ -431,7 +439,7 @@ class Pages:
             self._changed.notify_all()
 
     def _read(self, topic: Topic, partition: int, offset: int, patience: Patience, *, fields: bool = False) -> _Record:
-        message = topic.record(partition, offset, patience)
+        message, offsets = topic.neighbourhood(partition, offset, patience)
         seen = topic.describe(message)
         stored, key = message.value(), message.key()
         preview, problem = None, None
@@ -447,7 +455,7 @@ class Pages:
                 problem = "the value is nested too deeply to be shown"
         message.set_value(stored)
         message.set_key(key)
-        return _Record(message, seen, preview, problem)
+        return _Record(message, seen, preview, problem, offset - 1 in offsets, offset + 1 in offsets)
 
     async def _head(self, topic: str, reference: str) -> bytes | None:
         try:

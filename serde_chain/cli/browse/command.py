@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import signal
 import socket
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -43,7 +42,6 @@ def browse(config: dict[str, object], topic: str | None, port: int, timeout: flo
         require(module, "browse")
     from serde_chain.cli.browse.app import Pages
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the same as Ctrl-C
     with closing(Pages(config, timeout)) as pages:
         first = pages.check(topic)
         with suppress(KeyboardInterrupt):  # the regular end

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import heapq
 import re
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any, Final
@@ -19,7 +21,7 @@ from serde_chain.cli.selection import Selection, selecting, selection
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.config import Config
 
-__all__ = ["AbandonedError", "Page", "Patience", "Row", "Scan", "Topic", "asked"]
+__all__ = ["AbandonedError", "Page", "Patience", "Readers", "Row", "Scan", "Topic", "asked"]
 
 _ROWS: Final = 25
 # If few records match, a page reads increasingly more, up to these limits; the next page continues from there.
@@ -148,20 +150,64 @@ def asked(query: Mapping[str, str]) -> Selection:
     return wanted
 
 
-class Topic:
-    """Reads a topic, with a separate consumer per page, which ends with the answer.
+class Readers:
+    """Readers of the broker, which are kept for later pages.
 
     Args:
         config: Flat configuration.
-        name: The topic.
         timeout_s: Maximum wait for the broker, in seconds.
+    """
+
+    def __init__(self, config: Config, timeout_s: float) -> None:
+        self._config, self._timeout_s = config, timeout_s
+        self._lock = threading.Lock()
+        self._idle: list[PartitionReader] = []
+        self._is_closed = False
+
+    @contextmanager
+    def open(self) -> Iterator[PartitionReader]:
+        """A reader that nobody else uses. After an error, it is not used again.
+
+        Raises:
+            ConfigError: The Kafka client refuses its configuration.
+        """
+        with self._lock:
+            reader = self._idle.pop() if self._idle else None
+        if reader is None:
+            reader = open_reader(self._config, self._timeout_s)
+        try:
+            yield reader
+            reader.stop()
+        except BaseException:
+            reader.close()
+            raise
+        with self._lock:
+            if not self._is_closed:
+                self._idle.append(reader)
+                return
+        reader.close()
+
+    def close(self) -> None:
+        """Close the unused readers; the others follow when their pages end."""
+        with self._lock:
+            self._is_closed = True
+            idle, self._idle = self._idle, []
+        for reader in idle:
+            reader.close()
+
+
+class Topic:
+    """Reads a topic.
+
+    Args:
+        readers: Readers of the broker.
+        name: The topic.
         formats: The reference formats to recognize.
     """
 
-    def __init__(self, config: Config, name: str, timeout_s: float, formats: Iterable[str]) -> None:
+    def __init__(self, readers: Readers, name: str, formats: Iterable[str]) -> None:
         self.name = name
-        self._config = config
-        self._timeout_s = timeout_s
+        self.readers = readers
         self._formats = formats
 
     def describe(self, message: Any) -> dict[str, Any]:
@@ -174,11 +220,20 @@ class Topic:
         Raises:
             RecordUnavailableError: It does not exist, or did not arrive in time.
         """
+        return self.neighbourhood(partition, offset, patience)[0]
+
+    def neighbourhood(self, partition: int, offset: int, patience: Patience) -> tuple[Any, range]:
+        """Fetch a raw record, and the offsets of its partition.
+
+        Raises:
+            RecordUnavailableError: It does not exist, or did not arrive in time.
+        """
         wanted = Selection(partition, offset, offset, count=1)
-        with self.open() as reader:
-            for batch in batches(reader, self.name, places(reader, self.name, wanted), wanted):
+        with self.readers.open() as reader:
+            where = places(reader, self.name, wanted)
+            for batch in batches(reader, self.name, where, wanted):
                 patience.check()
-                return batch[0]
+                return batch[0], range(*reader.bounds(self.name, partition))
         raise RecordUnavailableError(
             "no record has this offset: transaction markers and compaction leave such gaps",
             topic=self.name,
@@ -200,10 +255,11 @@ class Topic:
         """
         begins = wanted.since_ms is not None or wanted.first is not None
         forward = begins if newer is None else newer
-        with self.open() as reader:
-            bounds = self.bounds(reader, wanted)
-            start = _within(bounds, at, forward=forward)
-            near, rest, looked_at = self._near(reader, wanted, bounds, start, patience, forward=forward)
+        with self.readers.open() as reader:
+            walk = Walk(self, reader, wanted, at, forward=forward)
+            bounds, start = walk.bounds, dict(walk.at)
+            near = self._near(walk, patience)
+        rest = walk.at
         rows = list(islice(_merged(near, forward=forward), _ROWS))
         end = {partition: _edge(partition, near, rows, start, rest, forward=forward) for partition in bounds}
         low, high = (start, end) if forward else (end, start)
@@ -212,7 +268,7 @@ class Topic:
             _text(low) if any(low[partition] > first for partition, (first, _) in bounds.items()) else None,
             _text(high) if any(high[partition] < last for partition, (_, last) in bounds.items()) else None,
             _text(high),
-            looked_at,
+            walk.looked_at,
         )
 
     def scan(self, wanted: Selection, patience: Patience, at: str = "") -> Scan:
@@ -225,59 +281,85 @@ class Topic:
         """
         return Scan(self, wanted, patience, at)
 
-    def open(self) -> PartitionReader:
-        """A reader of the topic."""
-        return open_reader(self._config, self._timeout_s)
-
-    def bounds(self, reader: PartitionReader, wanted: Selection) -> Ranges:
-        """The first offset and the end of a selection, by partition."""
-        found = places(reader, self.name, wanted)
-        return {partition: (low, max(low, high)) for partition, (low, high) in found.items()}
-
-    def _near(
-        self,
-        reader: PartitionReader,
-        wanted: Selection,
-        bounds: Ranges,
-        start: Places,
-        patience: Patience,
-        *,
-        forward: bool,
-    ) -> tuple[dict[int, list[Row]], Places, int]:
-        """The rows nearest to a position, nearest first, by partition; the end of the read range; and its size."""
-        near: dict[int, list[Row]] = {partition: [] for partition in bounds}
-        reached = dict(start)
-        # Records with other keys count too: time and number limits apply to the records read.
-        every = replace(wanted, key=None)
-        size, looked_at, read = _ROWS, 0, 0
-        while looked_at < _MOST_RECORDS and read < _MOST_BYTES:
-            window: Ranges = {}
-            for partition, (first, last) in bounds.items():
-                at = reached[partition]
-                if len(near[partition]) < _ROWS:
-                    window[partition] = (at, min(at + size, last)) if forward else (max(at - size, first), at)
-            steps = sum(last - first for first, last in window.values())
-            if not steps:
+    def _near(self, walk: Walk, patience: Patience) -> dict[int, list[Row]]:
+        """The rows nearest to a position, nearest first, by partition."""
+        near: dict[int, list[Row]] = {partition: [] for partition in walk.bounds}
+        size = _ROWS
+        while not walk.is_far:
+            window = walk.ahead(size, (partition for partition, rows in near.items() if len(rows) < _ROWS))
+            if not window:
                 break
             # In a window before the position, the last rows are the nearest.
-            found = {partition: deque[Row](maxlen=None if forward else _ROWS) for partition in window}
-            for batch in batches(reader, self.name, window, every):
-                patience.check()
-                for message in batch:
-                    read += len(message)
-                    if wanted.takes(message) and not (forward and len(found[message.partition()]) == _ROWS):
-                        found[message.partition()].append(self.row(message))
+            found = {partition: deque[Row](maxlen=None if walk.forward else _ROWS) for partition in window}
+            for row in walk.rows(window, patience.check):
+                if not (walk.forward and len(found[row.partition]) == _ROWS):
+                    found[row.partition].append(row)
             for partition, rows in found.items():
-                near[partition] += rows if forward else reversed(rows)
-                reached[partition] = window[partition][1 if forward else 0]
-            looked_at += steps
+                near[partition] += rows if walk.forward else reversed(rows)
             size *= _WIDER
-        return near, reached, looked_at
+        return near
 
     def row(self, message: Any) -> Row:
         """A raw record as a row."""
         seen = self.describe(message)
         return Row(seen["partition"], seen["offset"], seen["timestamp_ms"], seen["key"], seen["value"], message)
+
+
+class Walk:
+    """Reads a topic by windows of offsets, each next to the one before, up to a limit of records and bytes.
+
+    Args:
+        topic: The topic.
+        reader: Its reader.
+        wanted: The selection.
+        at: The position of another walk, as text; by default the end, or the start if ``forward``.
+        forward: Whether to go to newer records.
+
+    Attributes:
+        bounds: The first offset and the end of the selection, by partition.
+        at: The position.
+        forward: As above.
+        looked_at: Number of offsets read so far.
+    """
+
+    def __init__(self, topic: Topic, reader: PartitionReader, wanted: Selection, at: str, *, forward: bool) -> None:
+        self._topic, self._reader, self._wanted = topic, reader, wanted
+        found = places(reader, topic.name, wanted)
+        self.bounds: Ranges = {partition: (low, max(low, high)) for partition, (low, high) in found.items()}
+        self.at = _within(self.bounds, at, forward=forward)
+        self.forward = forward
+        self.looked_at = self._read = 0
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a limit is reached."""
+        return self.looked_at >= _MOST_RECORDS or self._read >= _MOST_BYTES
+
+    def ahead(self, size: int, partitions: Iterable[int]) -> Ranges:
+        """The next offsets of some partitions, up to this number of each; empty if there are none."""
+        window: Ranges = {}
+        for partition in partitions:
+            (low, high), at = self.bounds[partition], self.at[partition]
+            window[partition] = (at, min(at + size, high)) if self.forward else (max(at - size, low), at)
+        return window if any(low < high for low, high in window.values()) else {}
+
+    def rows(self, window: Ranges, check: Callable[[], None]) -> Iterator[Row]:
+        """The records of a window as they arrive; the position is then behind it.
+
+        Args:
+            window: The result of :meth:`ahead`.
+            check: Called for each batch; raises an error to stop.
+
+        Raises:
+            RecordUnavailableError: A record did not arrive in time, or a partition is unreadable.
+        """
+        # Records with other keys count too: time and number limits apply to the records read.
+        for batch in batches(self._reader, self._topic.name, window, replace(self._wanted, key=None)):
+            check()
+            self._read += sum(map(len, batch))
+            yield from (self._topic.row(message) for message in batch if self._wanted.takes(message))
+        self.at |= {partition: ends[1 if self.forward else 0] for partition, ends in window.items()}
+        self.looked_at += sum(high - low for low, high in window.values())
 
 
 class Scan:
@@ -300,7 +382,6 @@ class Scan:
         self.looked_at = 0
         self.rest: str | None = None
         self._topic, self._wanted, self._patience, self._at = topic, wanted, patience, at
-        self._read = 0
 
     def windows(self, is_enough: Callable[[], bool] = lambda: False) -> Iterator[Iterator[Row]]:
         """The records by window of offsets: windows from the newest on, the records of each as they arrive.
@@ -312,29 +393,15 @@ class Scan:
             AbandonedError: The result is not needed any more.
             RecordUnavailableError: A record did not arrive in time, or a partition is unreadable.
         """
-        forward = self.is_forward
-        with self._topic.open() as reader:
-            bounds = self._topic.bounds(reader, self._wanted)
-            at = _within(bounds, self._at, forward=forward)
+        with self._topic.readers.open() as reader:
+            walk = Walk(self._topic, reader, self._wanted, self._at, forward=self.is_forward)
             while True:
-                if forward:
-                    window = {part: (at[part], min(at[part] + _SCANNED, high)) for part, (_, high) in bounds.items()}
-                else:
-                    window = {part: (max(at[part] - _SCANNED, low), at[part]) for part, (low, _) in bounds.items()}
-                steps = sum(last - first for first, last in window.values())
-                self.rest = _text(at) if steps else None
-                is_over = self.looked_at >= _MOST_RECORDS or self._read >= _MOST_BYTES or self._patience.is_up
-                if not steps or is_over or is_enough():
+                window = walk.ahead(_SCANNED, walk.bounds)
+                self.looked_at = walk.looked_at
+                self.rest = _text(walk.at) if window else None
+                if not window or walk.is_far or self._patience.is_up or is_enough():
                     return
-                yield self._rows(reader, window)
-                at = {part: ends[1 if forward else 0] for part, ends in window.items()}
-                self.looked_at += steps
-
-    def _rows(self, reader: PartitionReader, window: Ranges) -> Iterator[Row]:
-        for batch in batches(reader, self._topic.name, window, replace(self._wanted, key=None)):
-            self._patience.check_abandoned()
-            self._read += sum(map(len, batch))
-            yield from (self._topic.row(message) for message in batch if self._wanted.takes(message))
+                yield walk.rows(window, self._patience.check_abandoned)
 
 
 def _within(bounds: Ranges, at: str, *, forward: bool) -> Places:

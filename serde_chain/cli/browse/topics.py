@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
-from serde_chain.cli.records import open_reader
+from serde_chain.cli.browse.topic import Readers
 from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.config import Config
 
@@ -74,11 +75,15 @@ class Topics:
     Args:
         config: Flat configuration.
         timeout_s: Maximum wait for the broker, in seconds.
+        readers: Readers of the broker.
     """
 
-    def __init__(self, config: Config, timeout_s: float) -> None:
+    def __init__(self, config: Config, timeout_s: float, readers: Readers) -> None:
         self._config = config
         self._timeout_s = timeout_s
+        self._readers = readers
+        self._lock = threading.Lock()
+        self._opened: Any = None
 
     def all(self, containing: str = "") -> list[TopicFacts]:
         """The topics by name, without Kafka's own; the first 200 with their bounds.
@@ -89,7 +94,7 @@ class Topics:
         Raises:
             RecordUnavailableError: The broker does not answer.
         """
-        with open_reader(self._config, self._timeout_s) as reader:
+        with self._readers.open() as reader:
             counts = reader.topics()
         names = [name for name in sorted(counts) if containing in name and not name.startswith(_INTERNAL)]
         asked = {name: counts[name] for name in names[:_MOST_ASKED]}
@@ -102,7 +107,7 @@ class Topics:
         Raises:
             RecordUnavailableError: It does not exist, or the broker does not answer.
         """
-        with open_reader(self._config, self._timeout_s) as reader:
+        with self._readers.open() as reader:
             count = reader.count(name)
         return TopicFacts(name, count, self._bounds({name: count}).get(name, ()))
 
@@ -112,7 +117,7 @@ class Topics:
         places = [kafka.TopicPartition(name, number) for name, count in counts.items() for number in range(count)]
         if not places:
             return {}
-        admin = make_client(admin_of.AdminClient, self._config, {})
+        admin = self._admin()
         spec = admin_of.OffsetSpec
         first, end, oldest, newest = (
             self._answers(admin, places, each)
@@ -132,6 +137,14 @@ class Topics:
                 for number in known
             ]
         return bounds
+
+    def _admin(self) -> Any:
+        """The client of all questions, which threads share."""
+        with self._lock:
+            if self._opened is None:
+                kind = require("confluent_kafka.admin", "kafka").AdminClient
+                self._opened = make_client(kind, self._config, {})
+            return self._opened
 
     def _answers(self, admin: Any, places: Iterable[Any], spec: Any) -> dict[tuple[str, int], Any]:
         kafka = require("confluent_kafka", "kafka")

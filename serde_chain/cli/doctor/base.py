@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, TypeAlias
@@ -13,7 +13,7 @@ from serde_chain.clients.confluent.partitions import PartitionReader, client_set
 from serde_chain.config import Resolved
 from serde_chain.errors import ContextualError
 
-__all__ = ["Check", "Checks", "Level", "Look", "TopicFacts", "UnknownError", "number"]
+__all__ = ["Check", "Checks", "Finding", "Level", "Look", "TopicFacts", "UnknownError", "number"]
 
 TIMEOUT_S: Final = 10.0
 
@@ -43,6 +43,25 @@ class Level(StrEnum):
 
 
 @dataclass(frozen=True)
+class Finding:
+    """A problem of one record.
+
+    Attributes:
+        partition: The record's partition.
+        offset: Its offset.
+        timestamp_ms: Its time, in ms since the epoch.
+        message: The problem.
+        change: The remedy.
+    """
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    message: str
+    change: str
+
+
+@dataclass(frozen=True)
 class Check:
     """The result of a check.
 
@@ -52,6 +71,8 @@ class Check:
         message: The finding, with its numbers.
         change: The remedy; None if there is nothing to do.
         topic: The topic concerned; None for all.
+        records: The records concerned, if the check reads records.
+        facts: The finding's parts for scripts, such as a schema's subject and id.
 
     Example:
         >>> print(Check("threshold", Level.ERROR, "it is above the topic's limit", "Set it to 900000", "images"))
@@ -63,6 +84,8 @@ class Check:
     message: str
     change: str | None = None
     topic: str | None = None
+    records: tuple[Finding, ...] = ()
+    facts: Mapping[str, str | int | None] = field(default_factory=dict)
 
     def __str__(self) -> str:
         about = f" ({self.topic})" if self.topic else ""
@@ -100,6 +123,7 @@ class Look:
         topics: The topics to check.
         timeout_s: Maximum wait for one answer of the broker, in seconds.
         missing: Topics that do not exist; their stores are checked all the same.
+        tries: Whether payloads may be written and deleted, and compatibility of schemas requested.
     """
 
     def __init__(
@@ -108,8 +132,11 @@ class Look:
         topics: tuple[str, ...],
         timeout_s: float = TIMEOUT_S,
         missing: tuple[str, ...] = (),
+        *,
+        tries: bool = False,
     ) -> None:
         self.config, self.topics, self.timeout_s, self.missing = config, topics, timeout_s, missing
+        self.tries = tries
         self._facts: dict[str, TopicFacts | None] = {}
 
     @cached_property

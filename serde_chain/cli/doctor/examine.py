@@ -8,7 +8,8 @@ from typing import Final
 
 from serde_chain import config as configuration
 from serde_chain.cli.doctor.base import TIMEOUT_S, Check, Checks, Level, Look
-from serde_chain.cli.doctor.records import compiled, readers, registry, schemas
+from serde_chain.cli.doctor.records import compiled, readers
+from serde_chain.cli.doctor.schemas import schemas
 from serde_chain.cli.doctor.stores import journal, stores
 from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, deliveries, permissions, sizes, topics
 from serde_chain.cli.mistakes import Mistake, checked
@@ -24,7 +25,6 @@ FAMILIES: Final[tuple[Checks, ...]] = (
     cleanup,
     dead_letters,
     schemas,
-    registry,
     compiled,
     stores,
     journal,
@@ -34,16 +34,19 @@ FAMILIES: Final[tuple[Checks, ...]] = (
 """One function per group; they require a valid configuration, and all but the stores' require existing topics."""
 
 
-def examine(config: Config | str | Path, names: Iterable[str], *, timeout_s: float = TIMEOUT_S) -> Iterator[Check]:
+def examine(
+    config: Config | str | Path, names: Iterable[str], *, timeout_s: float = TIMEOUT_S, tries: bool = False
+) -> Iterator[Check]:
     """Find mismatches between a configuration and its topics, stores and registry.
 
-    If the configuration writes, a tiny payload is published to each topic's store, downloaded and deleted. Nothing
-    else is changed: no record is produced, no group joined, and no payload topic created.
+    Nothing is changed: no record is produced, no schema registered, no group joined, and no payload topic created.
 
     Args:
         config: Client configuration: a mapping, or the path of a file.
         names: The topics.
         timeout_s: Maximum wait for one answer of the broker, in seconds.
+        tries: If the configuration writes, publish a tiny payload to each topic's store, download and delete it, and
+            ask the registry whether it would accept new schemas.
 
     Yields:
         The findings as they come, including successful checks. Mistakes in the configuration, and a broker that
@@ -74,7 +77,7 @@ def examine(config: Config | str | Path, names: Iterable[str], *, timeout_s: flo
         yield Check("broker", Level.ERROR, error.message, error.hint)
         return
     missing = tuple(topic for topic in look.topics if topic not in there)
-    look = Look(look.config, tuple(there), timeout_s, missing)
+    look = Look(look.config, tuple(there), timeout_s, missing, tries=tries)
     for family in FAMILIES:
         yield from _made(family, look)
 

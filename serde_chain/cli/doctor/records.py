@@ -1,4 +1,4 @@
-"""Checks of the topics' records and of the schema registry: are the newest records readable here?"""
+"""Checks of the topics' records: are the newest ones readable here?"""
 
 from __future__ import annotations
 
@@ -9,39 +9,21 @@ from typing import Any, Final
 
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem
 from serde_chain.cli.decoding import Decoding
-from serde_chain.cli.doctor.base import Check, Level, Look, number
-from serde_chain.cli.doctor.topics import newest_to_read
-from serde_chain.cli.shared_schemas import shared_schemas
-from serde_chain.errors import SchemaRegistryError, SerializationError
-from serde_chain.schemas.schema_registry import OPTIONS, is_configured, open_registry
+from serde_chain.cli.doctor.base import Check, Finding, Level, Look, number
+from serde_chain.cli.doctor.topics import newest_records
+from serde_chain.errors import SerializationError
 from serde_chain.stages.avro import native
 from serde_chain.stages.avro.reader import CONTAINER
 from serde_chain.stages.avro.stage import FRAMING
 
-__all__ = ["compiled", "readers", "registry", "schemas"]
+__all__ = ["compiled", "readers"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
 # Codecs, each of which reads the others, and stages that leave the bytes unchanged. Only zlib's own reader reads zlib.
 _CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
 _AUTO: Final = "auto"
+_LOOK: Final = "Look at it with serde-chain inspect, and make the deserializers match"
 _IDLE: Final = frozenset({"bytes", "describe"})
-
-
-def schemas(look: Look) -> Iterator[Check]:
-    """Whether keys and values have separate schemas."""
-    for message, change in shared_schemas(look.config):
-        yield Check("schemas", Level.WARNING, message, change)
-
-
-def registry(look: Look) -> Iterator[Check]:
-    """Whether the schema registries answer and accept the credentials."""
-    asked: list[dict[str, object]] = []
-    for is_key in (False, True):
-        settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
-        registries = {key: value for key, value in settings.items() if any(option.matches(key) for option in OPTIONS)}
-        if is_configured(registries) and registries not in asked:
-            asked.append(registries)
-            yield from _registry(registries)
 
 
 def compiled(look: Look) -> Iterator[Check]:
@@ -56,20 +38,8 @@ def compiled(look: Look) -> Iterator[Check]:
         yield Check("avro", Level.OK, f"compiled: serde-chain-native {version}{where}")
 
 
-def _registry(config: dict[str, object]) -> Iterator[Check]:
-    asked = open_registry(config, is_key=False)
-    try:
-        asked.check()
-    except SchemaRegistryError as error:
-        yield Check("registry", Level.ERROR, error.message, error.hint or "Check its address and credentials")
-        return
-    finally:
-        asked.close()
-    yield Check("registry", Level.OK, "it answers")
-
-
 def readers(look: Look) -> Iterator[Check]:
-    """Whether the deserializers undo the configuration's serializers, and those listed in the newest records."""
+    """Whether the deserializers undo the configuration's serializers, and read the newest records."""
     of_writer, of_reader = (_names(look, side) for side in (SERIALIZE, DESERIALIZE))
     if of_writer and of_reader and _AUTO not in of_reader:
         yield _compared("value.serializers", of_writer, of_reader, None)
@@ -77,33 +47,88 @@ def readers(look: Look) -> Iterator[Check]:
         return
     with look.reader() as reader, closing(Decoding(look.config.settings, lazy=True)) as decoding:
         for topic in look.topics:
-            messages = newest_to_read(reader, topic)
-            with_values = [message for message in messages if message.value() is not None]
-            headers = {name: value for message in with_values for name, value in message.headers() or ()}
-            listed = headers.get("serde-chain")
-            named = _LISTED.fullmatch(listed or b"")
+            newest = _Newest()
+            try:
+                for messages in newest_records(reader, topic):
+                    newest.add(messages, decoding)
+            except SerializationError as error:  # a store or a registry that is down
+                yield Check(
+                    "records", Level.ERROR, f"the newest records cannot be read: {error.message}", error.hint, topic
+                )
+                continue
+            named = _LISTED.fullmatch(newest.listed or b"")
             if named is not None and of_reader and _AUTO not in of_reader:
-                check = _compared("the newest record", _plain(named[1].decode().split(",")), of_reader, topic)
-                yield check
-                if check.level is not Level.OK:
-                    continue
-            yield from _read(decoding, messages, topic)
+                yield _compared("the newest record", _plain(named[1].decode().split(",")), of_reader, topic)
+            yield newest.check(topic)
 
 
-def _read(decoding: Decoding, messages: list[Any], topic: str) -> Iterator[Check]:
-    partitions = len({message.partition() for message in messages})
-    try:
-        failures = [error for _, error in decoding.read(messages) if error is not None]
-    except SerializationError as error:
-        failures = [error]
-    if failures:
-        message = f"the newest record is unreadable: {failures[0].message} ({failures[0].stage or 'in its chain'})"
-        change = failures[0].hint or "Look at it with serde-chain inspect, and make the deserializers match"
-        yield Check("records", Level.ERROR, message, change, topic)
-    else:
-        read = f"the newest record of {number(partitions, 'partition')} is readable"
-        message = read if messages else "there are no records to read"
-        yield Check("records", Level.OK, message, topic=topic)
+class _Newest:
+    """What reading the newest records of a topic shows.
+
+    Attributes:
+        listed: The stages that the newest value lists.
+    """
+
+    def __init__(self) -> None:
+        self.listed: bytes | None = None
+        self._findings: list[Finding] = []
+        self._partitions: set[int] = set()
+        # The offset of the newest record of each partition, and of the newest one with a value.
+        self._ends: dict[tuple[int, bool], int] = {}
+        self._at = -1
+        self._count = 0
+
+    def add(self, messages: list[Any], decoding: Decoding) -> None:
+        """Read some records, in the order of their offsets.
+
+        Raises:
+            SerializationError: They cannot be read through no fault of their own.
+        """
+        for message in messages:
+            partition, has_value = message.partition(), message.value() is not None
+            self._partitions.add(partition)
+            for kind in {False, has_value}:
+                self._ends[partition, kind] = message.offset()
+            if has_value and message.timestamp()[1] >= self._at:
+                self._at = message.timestamp()[1]
+                self.listed = dict(message.headers() or ()).get("serde-chain")
+        self._count += len(messages)
+        read = decoding.read(messages)
+        self._findings += [_finding(message, error) for message, error in read if error is not None]
+
+    def check(self, topic: str) -> Check:
+        """The result: an error if a partition's newest record is unreadable, a warning for older ones."""
+        if not self._count:
+            return Check("records", Level.OK, "there are no records to read", topic=topic)
+        if not self._findings:
+            read = f"the newest {number(self._count, 'record')} of {number(len(self._partitions), 'partition')} "
+            return Check("records", Level.OK, f"{read}{_are(self._count)} readable", topic=topic)
+        ends = {(partition, offset) for (partition, _), offset in self._ends.items()}
+        is_newest = any((each.partition, each.offset) in ends for each in self._findings)
+        wrong = len(self._findings)
+        message = f"{wrong:,} of the newest {number(self._count, 'record')} {_are(wrong)} unreadable"
+        message += "" if is_newest else ", but not the last one of a partition"
+        level = Level.ERROR if is_newest else Level.WARNING
+        return Check("records", level, message, None, topic, tuple(sorted(self._findings, key=_order)))
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
+
+
+def _order(finding: Finding) -> tuple[int, int]:
+    return finding.partition, finding.offset
+
+
+def _finding(message: Any, error: SerializationError) -> Finding:
+    where = " of ".join(part for part in (error.stage, error.field) if part)
+    return Finding(
+        message.partition(),
+        message.offset(),
+        message.timestamp()[1],
+        f"{error.message} ({where})" if where else error.message,
+        error.hint or _LOOK,
+    )
 
 
 def _compared(what: str, written: list[str], read: list[str], topic: str | None) -> Check:

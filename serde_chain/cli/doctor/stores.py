@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -22,19 +24,45 @@ from payload_stores.base import (
     SupportsPreparation,
 )
 from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError
+from payload_stores.local import LocalStore
+from payload_stores.local.folders import MARKER
+from payload_stores.middleware.base import Middleware
 from payload_stores.registry import StoreItem
 from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, number
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import JOURNAL_PATH, STORE
 from serde_chain.stages.large_message.stores import Stores
 
-__all__ = ["journal", "stores"]
+__all__ = ["file_system", "journal", "stores"]
 
 _STAYS: Final = " and read; it remains, since the store does not support deletion"
 _PROBE: Final = b"a probe of serde-chain doctor, which deletes it"
 _SKEW_S: Final = 60
 # Maximum number of listed payloads of a topic: a check must stay quick.
 _LISTED: Final = 100_000
+_MOUNTS: Final = Path("/proc/self/mountinfo")
+_OCTAL: Final = re.compile(r"\\([0-7]{3})")  # spaces in a mount point
+_IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
+_SHARED: Final = frozenset(
+    {
+        *(
+            "9p",
+            "afs",
+            "beegfs",
+            "ceph",
+            "cifs",
+            "glusterfs",
+            "gpfs",
+            "lustre",
+            "nfs",
+            "nfs4",
+            "ocfs2",
+            "smb3",
+            "virtiofs",
+        ),
+        *("fuse", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "wekafs"),
+    }
+)
 
 
 def stores(look: Look) -> Iterator[Check]:
@@ -100,8 +128,9 @@ def _step(what: str, permit: str, topic: str) -> Iterator[None]:
 def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Check]:
     """The checks of a topic's payloads, in a store with this name in the configuration."""
     if store.scheme == "memory":
-        change = f"Set {STORE.name} to a store that other processes reach"
-        yield Check("store", Level.WARNING, "the store memory is private to one process", change, topic)
+        message = "the store memory is private to one process: no other process can read the topic's large records"
+        change = f"Set {STORE.name} to a store that other processes reach: s3, objects, kafka, hop or local"
+        yield Check("store", Level.ERROR, message, change, topic)
         return
     if isinstance(store, SupportsOptOut) and (why := store.why_not()) is not None:
         yield Check("store", Level.WARNING, f"the store {name} accepts no payloads: {why}", None, topic)
@@ -113,7 +142,9 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
             message = f"not tested: the first payload creates {missing}, which does not exist yet"
             yield Check("store", Level.OK, message, topic=topic)
             return
-    yield from _probe(store, name, topic) if look.writes else _listed(store, name, topic)
+    if (local := _local(store)) is not None:
+        yield from _folder(local, topic, look)
+    yield from _probe(store, name, topic) if look.writes and look.tries else _listed(store, name, topic, look)
     facts = look.facts(topic) if topic in look.topics else None
     if facts is not None:
         yield from _lifetime(store, topic, facts)
@@ -145,12 +176,73 @@ def _delete(store: PayloadStore, reference: str) -> None:
         store.delete(reference)
 
 
-def _listed(store: PayloadStore, name: str, topic: str) -> Iterator[Check]:
-    """A reader's configuration only lists."""
+def _listed(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Check]:
+    """A request that changes nothing: it lists the topic's payloads, or asks for one that does not exist."""
     if isinstance(store, SupportsList):
         with _step("list", "Permit listing", topic):
             next(iter(store.list(topic)), None)
-        yield Check("store", Level.OK, f"the store {name} answers", topic=topic)
+        message = f"the store {name} answers"
+    else:
+        message = f"the store {name} cannot list payloads"
+    if look.writes:
+        message += "; writing was not tested: --write does"
+    yield Check("store", Level.OK, message, topic=topic)
+
+
+def _local(store: PayloadStore) -> LocalStore | None:
+    """The local store in others, such as one with retries."""
+    while isinstance(store, Middleware):
+        store = store.store
+    return store if isinstance(store, LocalStore) else None
+
+
+def _folder(store: LocalStore, topic: str, look: Look) -> Iterator[Check]:
+    """Whether this user may write to the folder, and whether others see it."""
+    if look.writes and not os.access(store.path / MARKER, os.W_OK | os.X_OK):
+        change = "Permit writing in it, or correct local.path"
+        check = Check("store", Level.ERROR, f"this user may not write to the folder {store.path}", change, topic)
+        raise _UnusableError(check, is_away=False)
+    kind = file_system(store.path)
+    if kind in _IN_MEMORY:
+        message = f"the folder {store.path} is in memory ({kind}): a reboot deletes its payloads"
+        yield Check("store", Level.WARNING, message, "Set local.path to a folder on a disk", topic)
+    elif kind is not None and kind not in _SHARED and not _is_here(look):
+        message = f"the folder {store.path} is on a disk of this machine ({kind}), and the brokers are elsewhere"
+        change = f"If clients run on other machines, mount a shared file system there, or set {STORE.name} = s3"
+        yield Check("store", Level.WARNING, message, change, topic)
+
+
+def _is_here(look: Look) -> bool:
+    """Whether the brokers run on this machine, as in development."""
+    servers = str(look.config.settings.get("bootstrap.servers", "")).split(",")
+    hosts = {server.strip().rpartition("://")[2].rpartition(":")[0] for server in servers}
+    return hosts <= {"localhost", "127.0.0.1", "[::1]"}
+
+
+def file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
+    """The type of the file system of a folder, such as ``ext4`` or ``nfs4``.
+
+    Args:
+        path: The folder.
+        mounts: The list of mounts; only Linux has it.
+
+    Returns:
+        The type; None if it is unknown.
+    """
+    try:
+        lines = mounts.read_text(errors="surrogateescape").splitlines()
+        resolved = path.resolve()
+    except OSError:
+        return None
+    found = None
+    longest = -1
+    for line in lines:
+        # proc(5), /proc/pid/mountinfo: the mount point is the fifth field, and the type follows the separator.
+        before, _, after = line.partition(" - ")
+        point = Path(_OCTAL.sub(lambda code: chr(int(code[1], 8)), before.split()[4]))
+        if resolved.is_relative_to(point) and len(point.parts) >= longest:
+            found, longest = after.split()[0], len(point.parts)
+    return found
 
 
 def _change(error: PayloadStoreError, permit: str, *, otherwise: str | None = None) -> str:

@@ -18,15 +18,17 @@ from serde_chain.clients.limits import largest_value
 from serde_chain.config import DEAD_LETTER_TOPIC
 from serde_chain.stages.large_message.options import AUTO, ID, THRESHOLD
 
-__all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest_to_read", "permissions", "sizes", "topics"]
+__all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest_records", "permissions", "sizes", "topics"]
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)
 # Overhead of a fetch beside the records: librdkafka's rule for fetch.max.bytes.
 _FETCH_OVERHEAD: Final = 512
 _SKEW_MS: Final = 60_000
-# Offsets to read at the end of a partition whose last offset has no record with a value.
+# Offsets to read at the end of a partition, and of all partitions of a topic.
 _TAIL: Final = 20
+_LEAST: Final = 2
+_MOST: Final = 400
 
 
 def topics(look: Look) -> Iterator[Check]:
@@ -222,36 +224,24 @@ def clocks(look: Look) -> Iterator[Check]:
 
 def _newest(reader: PartitionReader, topic: str) -> Iterator[Any]:
     """The last record of each partition that ends with one; a transaction ends with a marker instead."""
-    yield from _last(reader, topic, range(reader.count(topic)), 1)
+    for batch in _last(reader, topic, range(reader.count(topic)), 1):
+        yield from batch
 
 
-def newest_to_read(reader: PartitionReader, topic: str) -> list[Any]:
-    """The newest record of each partition and, if that is a tombstone, also the newest one with a value.
+def newest_records(reader: PartitionReader, topic: str) -> Iterator[list[Any]]:
+    """The records at the last offsets of each partition: 20, or fewer if there are many partitions.
 
-    If the last offset has no record with a value, the last 20 are read: partitions end with tombstones after deletions,
-    and with markers after transactions.
+    One would not do: partitions end with tombstones after deletions, and with markers after transactions.
     """
-    found = {message.partition(): [message] for message in _newest(reader, topic)}
-    bare = [
-        partition
-        for partition in range(reader.count(topic))
-        if all(message.value() is None for message in found.get(partition, ()))
-    ]
-    tails: dict[int, list[Any]] = {}
-    for message in _last(reader, topic, bare, _TAIL) if bare else ():
-        tails.setdefault(message.partition(), []).append(message)
-    for partition, messages in tails.items():
-        with_value = [message for message in messages if message.value() is not None]
-        found[partition] = [*with_value[-1:], *(message for message in messages[-1:] if message.value() is None)]
-    return [message for messages in found.values() for message in messages]
+    count = reader.count(topic)
+    yield from _last(reader, topic, range(count), max(_LEAST, min(_TAIL, _MOST // count)))
 
 
-def _last(reader: PartitionReader, topic: str, partitions: Iterable[int], count: int) -> Iterator[Any]:
+def _last(reader: PartitionReader, topic: str, partitions: Iterable[int], count: int) -> Iterator[list[Any]]:
     """The records at the last offsets of partitions."""
     bounds = reader.all_bounds(topic, partitions)
     ends = {partition: (max(low, high - count), high) for partition, (low, high) in bounds.items()}
-    for batch in batches(reader, topic, ends, Selection()):
-        yield from batch
+    yield from batches(reader, topic, ends, Selection())
 
 
 def _time(message: Any) -> int:

@@ -215,6 +215,10 @@ class PartitionReader:
         places = [self.kafka.TopicPartition(topic, partition, offset) for partition, offset in offsets.items()]
         self._consumer.assign(places)
 
+    def stop(self) -> None:
+        """Stop fetching, until the next :meth:`assign`."""
+        self.assign("", {})
+
     def at_time(self, topic: str, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
         """The first offset of each partition with a record of this time or later; the end if there is none.
 

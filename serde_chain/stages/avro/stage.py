@@ -33,6 +33,7 @@ from serde_chain.schemas.schema_registry import (
     PerTopic,
     RegisteredSchema,
     SchemaRegistry,
+    StageSchema,
     UsesRegistry,
     framing_of,
 )
@@ -279,6 +280,13 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """The type of values; None if the registry determines it. See :class:`~serde_chain.base.DescribesFields`."""
         return None if self.value_schema is None else field_type(self.value_schema.parsed, self.value_schema.named)
 
+    def stage_schema(self) -> StageSchema | None:
+        """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
+        latest = self._registry is not None and self._registry.use_latest
+        if self._schema is None or latest:
+            return StageSchema(_TYPE, None, None, self._registry)
+        return StageSchema(_TYPE, self._schema.name, self._schema.text, self._registry)
+
     @property
     def value_schema(self) -> AvroSchema | None:
         """The schema of each value; None if the registry determines it, or if a value may be a list of records."""
@@ -422,6 +430,10 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         else:
             self._locate = lambda _data, _ctx: (reader, 0)
             self.plain = reader.decode
+
+    def stage_schema(self) -> StageSchema | None:
+        """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
+        return StageSchema(_TYPE, None if self.schema is None else self.schema.name, None, self._registry)
 
     @property
     def schema(self) -> AvroSchema | None:

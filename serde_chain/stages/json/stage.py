@@ -29,6 +29,7 @@ from serde_chain.schemas.schema_registry import (
     NONE,
     PerTopic,
     SchemaRegistry,
+    StageSchema,
     UsesRegistry,
     framing_of,
     named_framing,
@@ -100,6 +101,11 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         """The type that ``json.schema`` describes. See :class:`~serde_chain.base.DescribesFields`."""
         return None if self._schema is None else field_type(self._schema)
 
+    def stage_schema(self) -> StageSchema | None:
+        """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
+        text = None if self._registry is None or self._registry.use_latest else self._text
+        return _stage_schema(self._schema, self._model, text, self._registry)
+
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
         return None if data is None else cast("bytes", finish(self.begin(data, ctx)))
@@ -136,6 +142,7 @@ class JsonDeserializer(Deserializer[Any]):
         super().configure(config, is_key)
         self._model = _model(config)
         read = None if self._model is None else self._model.read
+        self._schema = _schema(config)
         self._decode = _decoder(require("orjson", "json"), _validator(config), MAX_PARTS.read(config), read)
         _, self._framing = named_framing(FRAMING, config, is_key=is_key, confluent_by_default=False)
         self.plain = self._decode
@@ -160,6 +167,10 @@ class JsonDeserializer(Deserializer[Any]):
     def field_type(self) -> FieldType | None:
         """Unknown, with a schema too: values keep all members. See :class:`~serde_chain.base.DescribesFields`."""
         return None
+
+    def stage_schema(self) -> StageSchema | None:
+        """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
+        return _stage_schema(self._schema, self._model, None, None)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one object."""
@@ -228,6 +239,16 @@ def _decoder(
 def _model(config: Mapping[str, object]) -> JsonModel | None:
     cls = read_model(config, TYPE, SCHEMA)
     return None if cls is None else json_model(cls)
+
+
+def _stage_schema(
+    schema: Any, model: JsonModel | None, text: str | None, registry: SchemaRegistry | None
+) -> StageSchema | None:
+    written = schema if model is None else model.schema
+    if written is None and registry is None:
+        return None
+    title = written.get("title") if isinstance(written, dict) else None
+    return StageSchema("JSON", None if title is None else str(title), text, registry)
 
 
 def _schema_text(config: Mapping[str, object]) -> str:

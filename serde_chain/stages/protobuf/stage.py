@@ -28,6 +28,7 @@ from serde_chain.schemas.schema_registry import (
     NONE,
     PerTopic,
     SchemaRegistry,
+    StageSchema,
     UsesRegistry,
     framing_of,
 )
@@ -82,6 +83,13 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         self._encode = _encoder(self._class)
         # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
+
+    def stage_schema(self) -> StageSchema | None:
+        """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
+        file, text = self._class.DESCRIPTOR.file, None
+        if self._registry is not None and not self._registry.use_latest and not file.dependencies:
+            text = protobuf_schema.descriptor_text(file, as_proto=self._as_proto)
+        return StageSchema(_TYPE, self._class.DESCRIPTOR.full_name, text, self._registry)
 
     @property
     def descriptor(self) -> Any:
@@ -227,6 +235,10 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
         # KeyError for a schema that must be looked up in the registry first.
         self.plain = read
+
+    def stage_schema(self) -> StageSchema | None:
+        """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
+        return StageSchema(_TYPE, self._wanted, None, self._registry)
 
     @property
     def holds_objects(self) -> bool:

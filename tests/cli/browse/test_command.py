@@ -2,7 +2,10 @@
 
 import asyncio
 import http.client
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -18,7 +21,8 @@ from serde_chain.errors import ConfigError
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.browse.conftest import PORT, TOKEN, ask, produce
 from tests.cli.browse.running import browsing
-from tests.cli.conftest import run
+from tests.cli.conftest import COMMAND, environment, run
+from tests.environments import ROOT
 
 
 @pytest.fixture
@@ -51,6 +55,49 @@ def test_it_listens_on_this_machine_and_ends_in_order(config: Path, topic: str) 
         server.request("HEAD", "/", headers={"cookie": cookie})
         assert server.getresponse().read() == b""
         # It ends although a browser keeps its connection.
+
+
+def hang(_data: bytes, _ctx: object) -> bytes:
+    """A deserializer that does not return; it says so on standard error."""
+    sys.stderr.write("begun\n")
+    sys.stderr.flush()
+    while True:
+        threading.Event().wait(0.1)  # as Python code does, it lets signals through
+
+
+@pytest.mark.parametrize("command", ["browse", "consume"])
+def test_sigterm_ends_it_at_once(broker: KafkaBroker, topic: str, tmp_path: Path, command: str) -> None:
+    path = tmp_path / "client.toml"
+    settings = {**broker.client_config(), "value.deserializers": f"{__name__}.hang"}
+    path.write_text("".join(f'"{name}" = "{value}"\n' for name, value in settings.items()))
+    produce(broker.client_config(), topic, (b"key", b"value"))
+    more = [] if command == "browse" else ["--follow"]
+    with ExitStack() as closed:
+        process = closed.enter_context(
+            subprocess.Popen(
+                [*COMMAND, command, str(path), topic, *more],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                env={**environment(), "PYTHONPATH": str(ROOT)},
+            )
+        )
+        closed.callback(process.kill)
+        assert process.stdout is not None
+        assert process.stderr is not None
+        if command == "browse":
+            address = urlsplit(process.stdout.readline().strip())
+            server = closed.enter_context(
+                closing(http.client.HTTPConnection("127.0.0.1", address.port or 0, timeout=60))
+            )
+            server.request("GET", f"/?{address.query}")
+            cookie = str(server.getresponse().headers["set-cookie"]).partition(";")[0]
+            server.close()
+            server.request("GET", f"/topics/{topic}/search?contains=x", headers={"cookie": cookie})
+        assert process.stderr.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == ((0, "") if command == "browse" else (130, "Interrupted\n"))
 
 
 @pytest.mark.full

@@ -22,7 +22,7 @@ from confluent_kafka.admin import AdminClient
 from payload_stores.errors import PayloadStoreUnavailableError
 from serde_chain import Producer, SerializerChain
 from serde_chain.cli.browse.preview import MOST_BYTES, Previews
-from serde_chain.cli.browse.topic import AbandonedError, Patience, Topic
+from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Topic
 from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.cli.selection import Selection
 from serde_chain.cli.values import as_json
@@ -137,6 +137,11 @@ def test_the_wait_for_another_record_ends_with_patience(config: dict[str, Any]) 
             previews.read(None, gone)
 
 
+def page_of(broker: KafkaBroker, topic: str, wanted: Selection, patience: Patience) -> Page:
+    with closing(Readers(broker.client_config(), 30)) as readers:
+        return Topic(readers, topic, ("kip1159",)).page(wanted, patience)
+
+
 def test_the_search_for_a_key_ends_with_patience(broker: KafkaBroker, topic: str) -> None:
     producer = confluent_kafka.Producer(broker.client_config())
     for number in range(30):
@@ -145,7 +150,7 @@ def test_the_search_for_a_key_ends_with_patience(broker: KafkaBroker, topic: str
     patience = Patience(60)
     patience.is_over = True
     with pytest.raises(AbandonedError):
-        Topic(broker.client_config(), topic, 30, ("kip1159",)).page(Selection(key=b"none has it"), patience)
+        page_of(broker, topic, Selection(key=b"none has it"), patience)
 
 
 def test_the_search_for_a_key_is_bounded_in_bytes(
@@ -156,7 +161,7 @@ def test_the_search_for_a_key_is_bounded_in_bytes(
     for number in range(300):
         producer.produce(topic, bytes(10_000), str(number))
     producer.flush(30)
-    page = Topic(broker.client_config(), topic, 30, ("kip1159",)).page(Selection(key=b"none has it"), Patience(60))
+    page = page_of(broker, topic, Selection(key=b"none has it"), Patience(60))
     assert page.looked_at == 25
     assert page.older is not None
 

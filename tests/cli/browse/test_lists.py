@@ -3,6 +3,8 @@
 import json
 import os
 import re
+from contextlib import closing
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,6 +19,7 @@ from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.testing import FaultyStore
 from serde_chain.cli.browse.app import Pages
 from serde_chain.cli.browse.guard import Guard
+from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.browse.conftest import PORT, TOKEN, OpenPages, ask, png, produce
 from tests.cli.browse.test_pages import HOSTILE, PICTURE, link, offsets, with_fields
@@ -173,6 +176,41 @@ def test_a_search_goes_on_where_it_stopped(
     assert [offset for some in found for offset in some] == [f"0/{offset}" for offset in reversed(range(30))]
     forward = ask("/search?contains=key&offsets=3..").text
     assert offsets(forward) == [f"0/{offset}" for offset in range(3, 17)]
+
+
+def test_the_count_of_a_search_stands_above_its_rows(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
+    produce(config, topic, ("key", {"id": 1}))
+    page = open_pages(config, topic)("/search?contains=key").text
+    assert '<p class="count">1 record of 1 offsets read' in page
+    style = files("serde_chain.cli.browse").joinpath("style.css").read_text()
+    assert ".found .count, .found .problem, .found .running { order: -1;" in style
+
+
+def test_pages_share_a_consumer_and_an_admin_client(
+    config: dict[str, Any], topic: str, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(config, topic, *((f"key {number}", {"id": number}) for number in range(60)))
+    made: list[str] = []
+
+    def counted(kind: Any, *arguments: Any) -> Any:
+        made.append(kind.__name__)
+        return make_client(kind, *arguments)
+
+    for module in ("clients.confluent.partitions", "cli.browse.topics"):
+        monkeypatch.setattr(f"serde_chain.{module}.make_client", counted)
+    other = new_topic()
+    produce(config, other, ("only", {"id": 1}))
+    made.clear()
+    with closing(Pages(config, 30)) as pages:
+        app = Guard(pages.app, TOKEN, PORT)
+        newest = [f"0/{number}" for number in range(59, 34, -1)]
+        assert offsets(ask(app, f"/topics/{topic}").text) == newest
+        for address in ("/newer?at=0:50", "/search?contains=key", "/sizes", "/records/0/7"):
+            assert ask(app, f"/topics/{topic}{address}").status == 200
+        assert offsets(ask(app, f"/topics/{topic}/newer?at=0:50").text) == newest[:10]
+        assert offsets(ask(app, f"/topics/{other}").text) == ["0/0"]  # a partition of the same number
+        assert offsets(ask(app, f"/topics/{topic}").text) == newest
+    assert made == ["Consumer", "AdminClient"]
 
 
 def test_a_search_is_sent_while_it_runs(

@@ -66,6 +66,11 @@ def test_a_record_with_its_value_and_its_bytes(open_pages: OpenPages, config: di
     assert payload.headers["content-disposition"].endswith('.zst"')
     assert ask("/records/0/0/stored").body.startswith(b"file:///")
     assert ask("/records/0/1").status == 404
+    assert "<span>← First offset</span>" in page
+    assert "<span>Last offset →</span>" in page
+    produce(config, topic, ("M 87", {"id": 1}))
+    assert f'<a href="/topics/{topic}/records/0/1" rel="next">Offset 1 →</a>' in ask("/records/0/0").text
+    assert "<span>Last offset →</span>" in ask("/records/0/1").text
     assert ask("/records/7/0").status == 404
     assert ask("/records/0/0/image?field=.name").status == 404
 

@@ -1,0 +1,237 @@
+"""Checks of schema registries, and of the schemas of keys and values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+from serde_chain.base import Stage
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
+from serde_chain.cli.doctor.base import Check, Level, Look
+from serde_chain.cli.shared_schemas import shared_schemas
+from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.schemas.registry import AUTO_REGISTER, URL, RegisteredSchema, SchemaRegistry
+from serde_chain.schemas.schema_registry import (
+    APICURIO,
+    CONFLUENT,
+    OPTIONS,
+    TYPE,
+    HasSchema,
+    StageSchema,
+    is_configured,
+    open_registry,
+)
+
+__all__ = ["schemas", "wrong_host"]
+
+# The paths of the registries' interfaces.
+_PATHS: Final = {CONFLUENT: ("", "/apis/ccompat/v7"), APICURIO: ("/apis/registry/v3",)}
+_CLOUD: Final = "confluent.cloud"
+_ENDPOINT: Final = (
+    f"Set {URL.name} to the endpoint of Schema Registry, https://psrc-….confluent.cloud: the console shows it for the "
+    "environment, under Schema Registry"
+)
+_KINDS: Final = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON"}
+
+
+def schemas(look: Look) -> Iterator[Check]:
+    """Whether the registries answer, and which schemas keys and values have there."""
+    for message, change in shared_schemas(look.config):
+        yield Check("schemas", Level.WARNING, message, change)
+    asked: list[tuple[Mapping[str, object], bool]] = []
+    for is_key in (True, False):
+        settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
+        registry = {key: value for key, value in settings.items() if any(option.matches(key) for option in OPTIONS)}
+        answers = next((answers for other, answers in asked if other == registry), True)
+        if is_configured(registry) and all(other != registry for other, _ in asked):
+            check = _registry(registry)
+            answers = check.level is Level.OK
+            asked.append((registry, answers))
+            yield check
+        if answers:
+            yield from _schemas(look, is_key=is_key)
+
+
+def _registry(config: Mapping[str, object]) -> Check:
+    address = URL.read(config)
+    if address is not None and (wrong := wrong_host(address)) is not None:
+        return Check("registry", Level.ERROR, wrong, _ENDPOINT)
+    try:
+        _ask(config)
+    except SchemaRegistryError as error:
+        change = error.hint or "Check its address and credentials"
+        path = None if error.transient else _right_path(config)
+        if path is not None:
+            change = f"Set {URL.name} to {path}"
+        return Check("registry", Level.ERROR, error.message, change)
+    return Check("registry", Level.OK, "it answers")
+
+
+def _ask(config: Mapping[str, object]) -> None:
+    with closing(open_registry(config, is_key=False)) as registry:
+        registry.check()
+
+
+def wrong_host(address: str) -> str | None:
+    """Why an address of Confluent Cloud is not that of a registry; None if it may be.
+
+    Args:
+        address: The address.
+
+    Example:
+        >>> wrong_host("https://confluent.cloud/environments/env-1/schema-registry")
+        "schema.registry.url is the address of Confluent Cloud's console"
+        >>> wrong_host("https://psrc-8kz20.us-east-2.aws.confluent.cloud")
+    """
+    host = urlsplit(address).hostname or ""
+    if host in {_CLOUD, f"www.{_CLOUD}", f"login.{_CLOUD}"}:
+        return f"{URL.name} is the address of Confluent Cloud's console"
+    if host.endswith(f".{_CLOUD}") and host.startswith(("pkc-", "lkc-")):
+        return f"{URL.name} is the address of a Kafka cluster in Confluent Cloud"
+    return None
+
+
+def _right_path(config: Mapping[str, object]) -> str | None:
+    """The address on the same server at which a registry answers; None if there is none, or several are configured."""
+    address = URL.read(config)
+    if address is None or "," in address:
+        return None
+    parts = urlsplit(address)
+    # Without a password, which is shown nowhere.
+    shown = parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="")
+    for path in _PATHS.get(TYPE.read(config), ()):
+        if path != parts.path.rstrip("/"):
+            try:
+                _ask({**config, URL.name: parts._replace(path=path, query="", fragment="").geturl()})
+            except (SchemaRegistryError, ConfigError):
+                continue
+            return shown._replace(path=path).geturl()
+    return None
+
+
+def _schemas(look: Look, *, is_key: bool) -> Iterator[Check]:
+    """The schema of keys or of values: the writers', or the readers' if the configuration only reads."""
+    field, side = KEY if is_key else VALUE, SERIALIZE if look.writes else DESERIALIZE
+    items = look.config.of(side, is_key=is_key)
+    item = next((each for each in items if _has_schema(each, side)), None)
+    name = f"{field} schema"
+    if item is None:
+        stages = ", ".join(each.label for each in items)
+        chain = f"its chain has {stages}" if items else f"there are no {field}.{side.word}s"
+        yield Check(name, Level.OK, f"no schema: {chain}", facts={"field": field})
+        return
+    with ExitStack() as stack:
+        stage: object = make_stage(item, look.config.settings, is_key=is_key, side=side)
+        if isinstance(stage, Stage) and stage is not item.target:
+            stack.callback(stage.close)
+        schema = stage.stage_schema() if isinstance(stage, HasSchema) else None
+        if schema is None:
+            yield Check(name, Level.OK, f"no schema: {item.label} has none", facts={"field": field})
+        elif schema.registry is None:
+            facts = {"field": field, "type": schema.kind, "name": schema.name}
+            yield Check(name, Level.OK, f"{_words(schema)}; no registry", facts=facts)
+        else:
+            settings = item.settings(look.config.settings, is_key=is_key)
+            used = _Used(schema, schema.registry, field, look, AUTO_REGISTER.read(settings))
+            for topic in look.topics:
+                yield used.check(topic)
+
+
+def _has_schema(item: StageItem, side: Side) -> bool:
+    kind = stage_type(item, side)
+    return issubclass(kind, HasSchema) if isinstance(kind, type) else isinstance(kind, HasSchema)
+
+
+class _Used(NamedTuple):
+    """The use of a registry's schema.
+
+    Attributes:
+        schema: The schema of the stage.
+        registry: The registry.
+        field: ``key`` or ``value``.
+        look: The configuration.
+        registers: Whether the first record of a topic registers the schema.
+    """
+
+    schema: StageSchema
+    registry: SchemaRegistry
+    field: str
+    look: Look
+    registers: bool
+
+    def check(self, topic: str) -> Check:
+        """The schema's version in a topic's subject."""
+        schema, name = self.schema, f"{self.field} schema"
+        ctx = RecordContext(topic, self.field)
+        if schema.name is None and self.registry.subject(ctx, "a") != self.registry.subject(ctx, "b"):
+            return Check(
+                name, Level.OK, f"{_words(schema)}s are named by records", topic=topic, facts=self._facts(None)
+            )
+        try:
+            subject = self.registry.subject(ctx, schema.name or "")
+            if schema.text is None:
+                found: RegisteredSchema | None = self.registry.latest(subject, schema.kind)
+            else:
+                found = self.registry.find(subject, schema.text, schema.kind)
+            if found is None:
+                return self._missing(topic, subject, schema.text or "")
+        except SchemaRegistryError as error:
+            level = Level.ERROR if self.look.writes else Level.WARNING
+            return Check(name, level, f"the schema was not found: {error.message}", error.hint, topic)
+        named = schema._replace(name=schema.name or _name(found.text, schema.kind))
+        key = found.key if isinstance(found.key, int) else str(found.key)
+        facts = {**self._facts(subject), "id": key, "version": found.version, "name": named.name}
+        version = "" if found.version is None else f", version {found.version}"
+        latest = " (the latest)" if schema.text is None else ""
+        message = f"{_words(named)}: subject {subject}{version}{latest}, id {key}"
+        return Check(name, Level.OK, message, topic=topic, facts=facts)
+
+    def _missing(self, topic: str, subject: str, text: str) -> Check:
+        """The subject does not have the schema."""
+        found = Check(
+            f"{self.field} schema",
+            Level.OK,
+            f"{_words(self.schema)} is not registered under the subject {subject}",
+            topic=topic,
+            facts=self._facts(subject),
+        )
+        if not self.registers:
+            change = f"Register it, or set {AUTO_REGISTER.name} = true"
+            return replace(
+                found, level=Level.ERROR, message=f"{found.message}: no record can be written", change=change
+            )
+        fits = self.registry.is_compatible(subject, text, self.schema.kind) if self.look.tries else None
+        if fits is False:
+            message = f"{found.message}, which refuses it: it is not compatible with the version there"
+            change = "Correct the schema, or the compatibility level of the subject"
+            return replace(found, level=Level.ERROR, message=message, change=change)
+        accepted = ", which would accept it" if fits else ""
+        return replace(found, message=f"{found.message}{accepted}; the first record registers it")
+
+    def _facts(self, subject: str | None) -> dict[str, str | int | None]:
+        return {"field": self.field, "subject": subject, "type": self.schema.kind, "name": self.schema.name}
+
+
+def _words(schema: StageSchema) -> str:
+    return f"{_KINDS[schema.kind]} {schema.name}" if schema.name else f"{_KINDS[schema.kind]} schema"
+
+
+def _name(text: str, kind: str) -> str | None:
+    """The name in a registered schema."""
+    if kind == "PROTOBUF":
+        return None
+    try:
+        schema = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(schema, dict):
+        return schema if isinstance(schema, str) else None
+    if kind == "JSON":
+        return str(schema["title"]) if "title" in schema else None
+    name = schema.get("name", schema.get("type"))
+    return f"{schema['namespace']}.{name}" if schema.get("namespace") and "." not in str(name) else str(name)
