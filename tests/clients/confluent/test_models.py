@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from serde_chain import DeserializerChain, RecordContext
 from serde_chain.clients.dead_letters import read_dead_letter
+from serde_chain.testing.services import SchemaRegistry
 from tests.models.crossed import OfDataclasses, Positive
 
 if TYPE_CHECKING:
@@ -45,3 +46,31 @@ def test_dead_letters(
     ctx = RecordContext(topic, "value", [])
     with DeserializerChain.from_config({**reading, "avro.type": OfDataclasses}) as read:
         assert read(letter.value(), ctx) == written[1]
+
+
+def test_large_fields_with_a_registry(
+    registry: SchemaRegistry, topic: str, new_producer: "NewProducer", new_consumer: "NewConsumer", fetch: "Fetch"
+) -> None:
+    config: dict[str, Any] = {
+        "value.serializers": "large-fields, avro",
+        "value.deserializers": "avro, large-fields",
+        "avro.type": OfDataclasses,
+        "schema.registry.url": registry.url,
+        "large.fields.paths": "note",
+        "large.fields.min.bytes": 100,
+        "large.message.payload.store.class": "memory",
+    }
+    written = [OfDataclasses(1, note="n" * 1000), OfDataclasses(2, note="short"), OfDataclasses(3)]
+    producer = new_producer(config)
+    for value in written:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+    consumer = new_consumer(config)
+    consumer.subscribe([topic])
+    assert [message.value() for message in fetch(consumer, 3)] == written
+    # In the record there is a reference.
+    plain = new_consumer({"value.deserializers": "avro", "schema.registry.url": registry.url})
+    plain.subscribe([topic])
+    notes = [message.value()["note"] for message in fetch(plain, 3)]
+    assert notes[0].startswith("memory:")
+    assert notes[1:] == ["short", None]
