@@ -1,5 +1,6 @@
 """``serde-chain doctor`` on registries and schemas."""
 
+import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
 from typing import Any
@@ -117,6 +118,12 @@ def test_schemas_without_a_registry(doctor: Doctor) -> None:
     assert doctor.schemas(value_serializer="json")["value schema"].message == "no schema: json has none"
     named = doctor.schemas(value_serializer="json", json_schema=JSON)["value schema"]
     assert (named.message, named.facts["type"]) == ("JSON Image; no registry", "JSON")
+
+
+@pytest.mark.parametrize("stage", ["confluent_kafka.serialization.StringSerializer", json.dumps])
+def test_other_stages_may_have_schemas(doctor: Doctor, stage: object) -> None:
+    found = doctor.schemas(value_serializer=stage)["value schema"]
+    assert found.message.startswith("not checked: ")
 
 
 def test_a_registered_json_schema(doctor: Doctor) -> None:
