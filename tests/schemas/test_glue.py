@@ -6,13 +6,14 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from typing import Any
 
 import pytest
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow.batch import Batch
+from serde_chain.schemas.schema_registry import open_registry
 from serde_chain.testing.services import S3Server
 from tests.http_servers import reply, serve
 from tests.java_serdes import JavaSerde
@@ -209,6 +210,20 @@ def test_writers_may_register_nothing(chains: tuple[Make, Make], topic: str) -> 
     data = chains[0]("avro", avro_schema=AVRO)(VALUE, value_of(topic))
     assert write(VALUE, value_of(topic)) == data
     assert chains[0]("avro", use_latest_version=True)(VALUE, value_of(topic)) == data
+
+
+def test_a_schema_is_found_without_being_registered(
+    chains: tuple[Make, Make], settings: dict[str, object], topic: str
+) -> None:
+    written = json.dumps(json.loads(AVRO))
+    with closing(open_registry(settings, is_key=False)) as registry:
+        for _ in range(2):
+            assert registry.find(topic, written, "AVRO") is None
+        assert registry.is_compatible(topic, written, "AVRO") is None
+        chains[0]("avro", avro_schema=AVRO)(VALUE, value_of(topic))
+        found = registry.find(topic, written, "AVRO")
+        assert found is not None
+        assert (found.version, found.key) == (1, registry.latest(topic, "AVRO").key)
 
 
 def test_a_registry_that_is_down_is_not_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
