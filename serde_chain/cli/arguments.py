@@ -16,6 +16,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # Libraries count in whole milliseconds.
 _SHORTEST_S: Final = 0.001
 _LONGEST_S: Final = 2_000_000
+# The second is librdkafka's older name, the third its simulated cluster.
+_BROKERS: Final = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
 PARTITION: Final = click.IntRange(0, 2**31 - 1)
 
@@ -53,11 +55,14 @@ def configured(
                 named, rest = tuple(rest), []
             if needs_topic and not named:
                 raise click.UsageError("Missing argument 'TOPIC', or -t.")
+            _refuse_config_as_topic(brokers, given, named)
             if rest and not words:
                 raise click.UsageError(f"Got unexpected extra argument{'s' * (len(rest) > 1)} ({' '.join(rest)})")
             own = {**({} if brokers is None else {"bootstrap.servers": brokers}), **settings}
             is_file = by_line and file is not None and not own
             config = file if is_file else load({**({} if file is None else load(file)), **own})
+            if not isinstance(config, Path) and not any(config.get(key) for key in _BROKERS):
+                raise click.UsageError("no brokers: set bootstrap.servers in CONFIG, or by -X bootstrap.servers=HOST:PORT")
             topic = {"topics" if several else "topic": named}
             return command(config=config, **topic, **({"words": tuple(rest)} if words else {}), **more)
 
@@ -83,6 +88,16 @@ def configured(
         return cast("_Command", decorated)
 
     return decorate
+
+
+def _refuse_config_as_topic(brokers: str | None, given: tuple[str, ...], named: str | tuple[str, ...] | None) -> None:
+    """Refuse ``-b BROKERS CONFIG TOPIC``, which would take the file's name for the topic."""
+    is_topic = bool(given) and given[0] in ((named,) if isinstance(named, str) else named or ())
+    if brokers is not None and is_topic and given[0].endswith((".toml", ".properties")) and Path(given[0]).is_file():
+        raise click.UsageError(
+            f"-b excludes CONFIG, and {given[0]} is a file: use -X bootstrap.servers={brokers} instead of -b, "
+            "or -t for a topic of that name"
+        )
 
 
 def path_of(word: str, kind: click.Path, name: str) -> Path:

@@ -110,6 +110,21 @@ def test_typical_mistakes(arguments: tuple[str, ...], told: str) -> None:
     assert told in run("consume", *arguments, code=2).stderr
 
 
+def test_a_file_beside_brokers_is_not_a_topic(tmp_path: Path) -> None:
+    file = tmp_path / "client.toml"
+    file.write_text('"value.deserializers" = "json"\n')
+    for command, words in (("consume", ("images",)), ("produce", ("images", "m51.fits")), ("browse", ())):
+        told = run(command, file, *words, "-b", "h:9092", code=2).stderr
+        assert "use -X bootstrap.servers=h:9092 instead of -b" in told
+
+
+@pytest.mark.parametrize("command", ["consume", "inspect", "produce", "browse"])
+def test_a_file_without_brokers(command: str, tmp_path: Path) -> None:
+    (tmp_path / "client.toml").write_text('"value.deserializers" = "json"\n')
+    told = run(command, tmp_path / "client.toml", "images", code=2).stderr
+    assert "no brokers: set bootstrap.servers in CONFIG, or by -X bootstrap.servers=HOST:PORT" in told
+
+
 def test_the_folder_of_output_is_made(broker: KafkaBroker, filled: str, tmp_path: Path) -> None:
     folder = tmp_path / "new" / "folder"
     done = run("consume", "-b", broker.bootstrap_servers, filled, "--offsets", "0..0", "--output", folder)
