@@ -260,11 +260,11 @@ def test_an_incompatible_schema_is_refused(
         request.rfile.read(int(request.headers["Content-Length"]))
         operation = request.headers["X-Amz-Target"].partition(".")[2]
         asked.append(operation)
-        if operation == "GetSchemaByDefinition":
-            body, status = {"__type": "EntityNotFoundException", "Message": "Schema is not found."}, 400
-        else:
-            body, status = {"SchemaVersionId": version, "VersionNumber": 2, "Status": states.pop(0)}, 200
-        reply(request, status, json.dumps(body).encode(), "application/x-amz-json-1.1")
+        body: dict[str, object] = {"__type": "EntityNotFoundException", "Message": "Schema is not found."}
+        is_asked = operation == "GetSchemaByDefinition"
+        if not is_asked:
+            body = {"SchemaVersionId": version, "VersionNumber": 2, "Status": states.pop(0)}
+        reply(request, 400 if is_asked else 200, json.dumps(body).encode(), "application/x-amz-json-1.1")
 
     with serve(answer) as url:
         config = {**settings, "glue.endpoint.url": url, "value.serializer": "avro", "avro.schema": AVRO}
