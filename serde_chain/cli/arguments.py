@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -61,8 +61,8 @@ def configured(
             own = {**({} if brokers is None else {"bootstrap.servers": brokers}), **settings}
             is_file = by_line and file is not None and not own
             config = file if is_file else load({**({} if file is None else load(file)), **own})
-            if not isinstance(config, Path):
-                _require_brokers(config)
+            if not isinstance(config, Path) and not any(config.get(key) for key in _BROKERS):
+                raise click.UsageError("no brokers: set bootstrap.servers in CONFIG, or by -X bootstrap.servers=HOST:PORT")
             topic = {"topics" if several else "topic": named}
             return command(config=config, **topic, **({"words": tuple(rest)} if words else {}), **more)
 
@@ -88,11 +88,6 @@ def configured(
         return cast("_Command", decorated)
 
     return decorate
-
-
-def _require_brokers(config: Mapping[str, Any]) -> None:
-    if not any(config.get(key) for key in _BROKERS):
-        raise click.UsageError("no brokers: set bootstrap.servers in CONFIG, or by -X bootstrap.servers=HOST:PORT")
 
 
 def _refuse_config_as_topic(brokers: str | None, given: tuple[str, ...], named: str | tuple[str, ...] | None) -> None:
