@@ -245,9 +245,9 @@ def test_an_incompatible_schema_is_refused(
         request.rfile.read(int(request.headers["Content-Length"]))
         operation = request.headers["X-Amz-Target"].partition(".")[2]
         asked.append(operation)
-        if operation == "GetSchemaByDefinition":
-            body, status = {"__type": "EntityNotFoundException", "Message": "Schema is not found."}, 400
-        else:
+        body: dict[str, Any] = {"__type": "EntityNotFoundException", "Message": "Schema is not found."}
+        status = 400
+        if operation != "GetSchemaByDefinition":
             body, status = {"SchemaVersionId": version, "VersionNumber": 2, "Status": states.pop(0)}, 200
         reply(request, status, json.dumps(body).encode(), "application/x-amz-json-1.1")
 
