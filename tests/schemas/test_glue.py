@@ -6,14 +6,13 @@ import json
 import uuid
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow.batch import Batch
-from serde_chain.schemas.schema_registry import open_registry
 from serde_chain.testing.services import S3Server
 from tests.http_servers import reply, serve
 from tests.java_serdes import JavaSerde
@@ -212,20 +211,6 @@ def test_writers_may_register_nothing(chains: tuple[Make, Make], topic: str) -> 
     assert chains[0]("avro", use_latest_version=True)(VALUE, value_of(topic)) == data
 
 
-def test_a_schema_is_found_without_being_registered(
-    chains: tuple[Make, Make], settings: dict[str, object], topic: str
-) -> None:
-    written = json.dumps(json.loads(AVRO))
-    with closing(open_registry(settings, is_key=False)) as registry:
-        for _ in range(2):
-            assert registry.find(topic, written, "AVRO") is None
-        assert registry.is_compatible(topic, written, "AVRO") is None
-        chains[0]("avro", avro_schema=AVRO)(VALUE, value_of(topic))
-        found = registry.find(topic, written, "AVRO")
-        assert found is not None
-        assert (found.version, found.key) == (1, registry.latest(topic, "AVRO").key)
-
-
 def test_a_registry_that_is_down_is_not_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
     read = chains[1]("avro", glue_endpoint_url="http://127.0.0.1:1")
     with pytest.raises(SchemaRegistryError, match="Glue did not answer") as caught:
@@ -260,11 +245,11 @@ def test_an_incompatible_schema_is_refused(
         request.rfile.read(int(request.headers["Content-Length"]))
         operation = request.headers["X-Amz-Target"].partition(".")[2]
         asked.append(operation)
-        body: dict[str, object] = {"__type": "EntityNotFoundException", "Message": "Schema is not found."}
-        is_asked = operation == "GetSchemaByDefinition"
-        if not is_asked:
-            body = {"SchemaVersionId": version, "VersionNumber": 2, "Status": states.pop(0)}
-        reply(request, 400 if is_asked else 200, json.dumps(body).encode(), "application/x-amz-json-1.1")
+        body: dict[str, Any] = {"__type": "EntityNotFoundException", "Message": "Schema is not found."}
+        status = 400
+        if operation != "GetSchemaByDefinition":
+            body, status = {"SchemaVersionId": version, "VersionNumber": 2, "Status": states.pop(0)}, 200
+        reply(request, status, json.dumps(body).encode(), "application/x-amz-json-1.1")
 
     with serve(answer) as url:
         config = {**settings, "glue.endpoint.url": url, "value.serializer": "avro", "avro.schema": AVRO}

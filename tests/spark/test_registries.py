@@ -54,8 +54,12 @@ def test_spark_reads_avro_itself(spark: SparkSession, settings: dict[str, Any], 
 
 @pytest.mark.parametrize("settings", ["glue"], indirect=True)
 @pytest.mark.parametrize("engine", ["native", "arrow"])
-def test_compressed_records_of_glue(spark: SparkSession, settings: dict[str, Any], topic: str, engine: str) -> None:
+def test_compressed_records_of_glue(
+    spark: SparkSession, settings: dict[str, Any], topic: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Spark's functions cannot read those, which Python reads instead."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):  # of the workers, which ask the registry
+        monkeypatch.setitem(spark.sparkContext.environment, name, "test")
     writing = {"value.serializer": "avro", "avro.schema": json.dumps(NEWER), **settings}
     values = [{"id": at, "name": "a" * 1000} for at in range(2)]
     rows = [
