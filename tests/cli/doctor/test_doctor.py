@@ -179,8 +179,10 @@ def test_folders_that_other_machines_do_not_see(
 
 def test_problems_of_records_as_rows(cluster: Make, tmp_path: Path) -> None:
     looked = cluster()
+    producer = confluent_kafka.Producer(looked.broker.client_config())
     for _ in range(22):
-        looked.send(b"\x1b[31mnot the chain's", key=b"a")
+        producer.produce(looked.topic, b"\x1b[31mnot the chain's", b"a")
+    assert producer.flush(30) == 0
     path = write(looked.config, tmp_path)
     lines = run("doctor", path, looked.topic, "--quiet", code=1, columns=None).stdout.splitlines()
     at = lines.index(f"error    records ({looked.topic}): 20 of the newest 20 records are unreadable")
