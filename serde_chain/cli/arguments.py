@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Any, Final, TypeVar, cast
@@ -61,8 +61,7 @@ def configured(
             own = {**({} if brokers is None else {"bootstrap.servers": brokers}), **settings}
             is_file = by_line and file is not None and not own
             config = file if is_file else load({**({} if file is None else load(file)), **own})
-            if not isinstance(config, Path) and not any(config.get(key) for key in _BROKERS):
-                raise click.UsageError("no brokers: set bootstrap.servers in CONFIG, or by -X bootstrap.servers=HOST:PORT")
+            _require_brokers(config)
             topic = {"topics" if several else "topic": named}
             return command(config=config, **topic, **({"words": tuple(rest)} if words else {}), **more)
 
@@ -98,6 +97,12 @@ def _refuse_config_as_topic(brokers: str | None, given: tuple[str, ...], named: 
             f"-b excludes CONFIG, and {given[0]} is a file: use -X bootstrap.servers={brokers} instead of -b, "
             "or -t for a topic of that name"
         )
+
+
+def _require_brokers(config: Path | Mapping[str, Any]) -> None:
+    """Refuse a configuration without brokers, for which the client would wait; a file is left to its command."""
+    if not isinstance(config, Path) and not any(config.get(key) for key in _BROKERS):
+        raise click.UsageError("no brokers: set bootstrap.servers in CONFIG, or by -X bootstrap.servers=HOST:PORT")
 
 
 def path_of(word: str, kind: click.Path, name: str) -> Path:
