@@ -153,11 +153,12 @@ def parse_model(value: object) -> Any:
     return text(value) if isinstance(value, str) else value
 
 
-def check_neighbours(option: Option[Any], *neighbours: object | None) -> None:
-    """Refuse a model beside a stage that moves fields: that takes and gives dictionaries.
+def check_neighbours(option: Option[Any], reason: str, *neighbours: object | None) -> None:
+    """Refuse a model beside a stage that moves fields.
 
     Args:
         option: The key of the model.
+        reason: Why its values are no dictionaries in which fields can be found.
         neighbours: The stages before and after.
 
     Raises:
@@ -165,7 +166,7 @@ def check_neighbours(option: Option[Any], *neighbours: object | None) -> None:
     """
     if any(isinstance(stage, MovesFields) for stage in neighbours):
         raise ConfigError(
-            f"{option.name} does not work beside a stage that moves fields, which takes dictionaries",
+            f"{option.name} does not work beside a stage that moves fields: {reason}",
             hint="Name the schema instead of the class, or offload whole values with large-message",
             key=option.name,
         )

@@ -23,11 +23,19 @@ class Signals:
     Args:
         kind: What the handler raises.
         number: The signal.
+        deep: Whether also in other code that this project's code has called, such as a wait of ``threading``.
     """
 
-    def __init__(self, kind: type[BaseException] = KeyboardInterrupt, number: signal.Signals = signal.SIGINT) -> None:
+    def __init__(
+        self,
+        kind: type[BaseException] = KeyboardInterrupt,
+        number: signal.Signals = signal.SIGINT,
+        *,
+        deep: bool = False,
+    ) -> None:
         self.kind = kind
         self.number = number
+        self._deep = deep
         self.raised = 0
         self._handled = threading.Event()
         self._main = threading.main_thread().ident or 0
@@ -41,7 +49,7 @@ class Signals:
         signal.signal(self.number, self._before)
 
     def _handle(self, _number: int, frame: FrameType | None) -> None:
-        if is_ours(frame):
+        if self._is_there(frame):
             self.raised += 1
             raise self.kind("a signal")
         self.caught()
@@ -57,11 +65,16 @@ class Signals:
     def send(self) -> None:
         """Send one, once the main thread is within this project's code; if it is in C code there, it waits."""
         until = time.monotonic() + SECONDS
-        while not is_ours(sys._current_frames().get(self._main)):
+        while not self._is_there(sys._current_frames().get(self._main)):
             assert time.monotonic() < until, "no call came"
             time.sleep(0.001)
         self._handled.clear()
         signal.pthread_kill(self._main, self.number)
+
+    def _is_there(self, frame: FrameType | None) -> bool:
+        while self._deep and frame is not None and not is_ours(frame):
+            frame = frame.f_back
+        return is_ours(frame)
 
     @contextmanager
     def before_each(self, events: Iterable[Callable[[], object]]) -> Iterator[None]:

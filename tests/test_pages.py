@@ -111,12 +111,23 @@ def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path:
 
 
 def test_share_groups(installed: Installed, share_broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    code = "\n".join(python_blocks(PAGES["share-groups.md"]))
-    share_broker.create_topic(topic)
-    code = (
-        substituted(code, share_broker, tmp_path).replace('"images"', f'"{topic}"').replace('"workers"', f'"{topic}"')
+    first, code, service = (
+        substituted(block, share_broker, tmp_path).replace('"images"', f'"{topic}"').replace('"workers"', f'"{topic}"')
+        for block in python_blocks(PAGES["share-groups.md"])
     )
-    assert installed(install_line(PAGES["share-groups.md"])).run(code, tmp_path) == "2000000 1\n"
+    share_broker.create_topic(topic)
+    environment = installed(install_line(PAGES["share-groups.md"]))
+    assert environment.run(first + code, tmp_path) == "2000000 1\n"
+
+    whole = f"{code[: code.index('with ShareConsumer')]}{service}print('closed')"
+    with subprocess.Popen([str(environment.python), "-I", "-c", whole], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "2000000\n"
+        process.terminate()
+        assert process.communicate(timeout=30)[0] == "closed\n"
+    assert process.returncode == 0
+    # Nothing is delivered to the next member but a new record: the service has accepted its last one.
+    assert environment.run(code.replace("bytes(2_000_000)", "bytes(3_000_000)"), tmp_path) == "3000000 1\n"
 
 
 def test_specification(installed: Installed, tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
     assert {name.split("/")[0].partition("-")[0] for name in names} == {"serde_chain", "payload_stores"}
     assert {name for name in names if name.endswith("py.typed")} == {"serde_chain/py.typed", "payload_stores/py.typed"}
     assert {"serde_chain/testing/services/ivy.xml", "serde_chain/testing/services/jars.sha256"} <= set(names)
-    assert len([name for name in names if name.startswith("serde_chain/testing/vectors/")]) == 10
+    assert len([name for name in names if name.startswith("serde_chain/testing/vectors/")]) == 11
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
 
 

@@ -1,4 +1,4 @@
-"""A daily sweep and a weekly audit as DAGs of Airflow 2 and 3, by the command line in its own environment."""
+"""A daily sweep and a weekly audit as DAGs of Airflow 3, by the command line in its own environment."""
 
 from datetime import UTC, datetime, timedelta
 

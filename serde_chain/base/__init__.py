@@ -21,7 +21,15 @@ file each. Chains and clients look for nothing else.
 
 from payload_stores.buffers import Buffer
 from serde_chain.base.arrow_type import SupportsArrowType
-from serde_chain.base.fields import ANYTHING, NO_FIELDS, DescribesFields, FieldType, MovesFields
+from serde_chain.base.fields import (
+    ANYTHING,
+    NO_FIELDS,
+    DescribesFields,
+    FieldType,
+    ModelOfRecords,
+    MovesFields,
+    SupportsModels,
+)
 from serde_chain.base.foreign import (
     SupportsAsyncClose,
     SupportsAsyncClusterId,
@@ -57,6 +65,7 @@ __all__ = [
     "DescribesFields",
     "Deserializer",
     "FieldType",
+    "ModelOfRecords",
     "MovesFields",
     "PartsSerializer",
     "PlainDeserializer",
@@ -76,6 +85,7 @@ __all__ = [
     "SupportsConfigure",
     "SupportsDownloads",
     "SupportsFetch",
+    "SupportsModels",
     "SupportsOffload",
     "SupportsPlainCalls",
     "SupportsRead",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
-__all__ = ["ANYTHING", "NO_FIELDS", "DescribesFields", "FieldType", "MovesFields"]
+__all__ = ["ANYTHING", "NO_FIELDS", "DescribesFields", "FieldType", "ModelOfRecords", "MovesFields", "SupportsModels"]
 
 
 def _nothing() -> Mapping[str, FieldType]:
@@ -76,3 +76,33 @@ class MovesFields(Protocol):
 
     @property
     def authenticates_fields(self) -> bool: ...  # noqa: D102  described above
+
+
+class ModelOfRecords(Protocol):
+    """A class whose objects are the values of records."""
+
+    def write(self, value: Any, /) -> Any:
+        """An object as a dictionary; a dictionary unchanged.
+
+        Raises:
+            EncodeError: It is not an object of the class.
+        """
+
+    def read(self, value: Any, /) -> Any:
+        """An object of a dictionary.
+
+        Raises:
+            DecodeError: The class refuses it.
+        """
+
+
+@runtime_checkable
+class SupportsModels(Protocol):
+    """A typed stage whose values may be objects of a class.
+
+    Next to a stage that moves fields, its values are dictionaries, and that stage converts them: a class never sees a
+    reference in place of a field.
+    """
+
+    def model(self) -> ModelOfRecords | None:
+        """The class; None if values are dictionaries anyway."""

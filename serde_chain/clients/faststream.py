@@ -19,11 +19,13 @@ from faststream.kafka.publisher.producer import AioKafkaFastProducerImpl
 
 from payload_stores.errors import release
 from serde_chain.clients.aiokafka import Producer, RecordDecoder
+from serde_chain.clients.faststream_security import security_of
 from serde_chain.config import Config, load
 from serde_chain.errors import ContextualError
 
 if TYPE_CHECKING:
     from aiokafka import AIOKafkaProducer
+    from faststream.security import BaseSecurity
 
 __all__ = ["KafkaBroker"]
 
@@ -41,14 +43,16 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
     registry is not there waits for it; an unreadable one is an error of FastStream's parser, or left out of its batch.
 
     Args:
-        config: A mapping, or the path of a TOML or Java ``.properties`` file: chains, stages and stores, and
-            ``bootstrap.servers``, unless it is given. The client's other settings are options.
+        config: A mapping, or the path of a TOML or Java ``.properties`` file: chains, stages and stores,
+            ``bootstrap.servers`` and the keys of ``security``, unless these are given. The client's other settings are
+            options.
         bootstrap_servers: As FastStream's.
         parser: A parser of yours; it gets decoded records.
-        **options: FastStream's other options, such as ``security``.
+        security: As FastStream's; None for that of the configuration: ``security.protocol``, ``sasl.*``, ``ssl.*``.
+        **options: FastStream's other options.
 
     Raises:
-        ConfigError: A chain's configuration is wrong.
+        ConfigError: A chain's configuration is wrong, or a key of security has no counterpart in FastStream.
 
     Example:
         >>> broker = KafkaBroker({"bootstrap.servers": "localhost:9092", "value.serializers": "zstd"})
@@ -62,14 +66,17 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         bootstrap_servers: str | list[str] | None = None,
         *,
         parser: Parser | None = None,
+        security: BaseSecurity | None = None,
         **options: Any,
     ) -> None:
         self._settings = settings = load(config)
+        security = security_of(settings) if security is None else security
         self._records = RecordDecoder(settings)
         self._is_stopped = False
+        self._stopping = asyncio.Event()
         self._own_parser = parser
         servers = bootstrap_servers or str(settings.get(_SERVERS, "localhost"))
-        super().__init__(servers, parser=self._parse_decoded, **options)
+        super().__init__(servers, parser=self._parse_decoded, security=security, **options)
         self.config.broker_config.producer = _ChainProducer(settings)
 
     async def _parse_decoded(self, record: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
@@ -87,7 +94,17 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
                     raise
                 # FastStream would go on to the next record.
                 _log.warning("a record waits: %s", error)
-                await asyncio.sleep(_WAIT_SECONDS)
+            if await self._stops_soon():
+                # The handler's task ends, as FastStream would end it after graceful_timeout. It commits after errors.
+                raise asyncio.CancelledError
+
+    async def _stops_soon(self) -> bool:
+        """Whether the broker is stopping; waits a second for it."""
+        try:
+            async with asyncio.timeout(_WAIT_SECONDS):
+                return await self._stopping.wait()
+        except TimeoutError:
+            return False
 
     async def _decoded_batch(self, records: tuple[Any, ...]) -> tuple[Any, ...]:
         """Decode a batch, without its undecodable records; if all of them are, raise the last one's error."""
@@ -108,6 +125,7 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         """Start the broker, also once it was stopped."""
         if self._is_stopped:
             self._records, self._is_stopped = RecordDecoder(self._settings), False
+            self._stopping.clear()
         await super().start()
 
     async def stop(
@@ -116,7 +134,8 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         exc_val: BaseException | None = None,
         exc_tb: TracebackType | None = None,
     ) -> None:
-        """Stop the broker, and close the chains and their stores."""
+        """Stop the broker, and close the chains and their stores; records that wait for their store are left."""
+        self._stopping.set()
         try:
             await super().stop(exc_type, exc_val, exc_tb)
         finally:

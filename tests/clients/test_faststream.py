@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,10 +14,13 @@ from confluent_kafka import Producer
 from faststream import AckPolicy
 from faststream.kafka import TestKafkaBroker
 from faststream.kafka.annotations import KafkaMessage
+from faststream.security import SASLPlaintext
 
 from serde_chain import ConfigError, DecodeError, MissingDependencyError
 from serde_chain.clients.faststream import KafkaBroker
+from serde_chain.clients.faststream_security import security_of
 from serde_chain.testing import services
+from tests.certificates import Authority
 
 SECONDS = 60
 LARGE: dict[str, Any] = {"name": "M 51", "pixels": "ff" * 10_000}
@@ -245,3 +249,94 @@ def test_connecting_again(config: dict[str, Any], topic: str, tmp_path: Path) ->
 def test_a_wrong_configuration() -> None:
     with pytest.raises(ConfigError, match="zst"):
         KafkaBroker({"value.deserializers": "zst"})
+
+
+def test_a_stop_does_not_wait_for_a_store_that_is_away(config: dict[str, Any], topic: str, tmp_path: Path) -> None:
+    """The record is not committed: the next start delivers it."""
+
+    async def main() -> None:
+        broker = KafkaBroker(config)
+        readers = Readers(broker, topic)
+        await broker.connect()
+        await broker.publish(LARGE, topic=topic)
+        (tmp_path / "payloads").rename(tmp_path / "away")
+        waits = asyncio.Event()
+        with told("a record waits", waits.set):
+            await broker.start()
+            await asyncio.wait_for(waits.wait(), SECONDS)
+        broker.config.broker_config.graceful_timeout = 10 * SECONDS  # of FastStream, for the handler
+        await asyncio.wait_for(broker.stop(), SECONDS)
+        assert readers.found.empty()
+        (tmp_path / "away").rename(tmp_path / "payloads")
+        await broker.start()
+        assert await readers.get() == (LARGE, {})
+        await broker.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mechanism", ["SCRAM-SHA-256", "SCRAM-SHA-512"])
+def test_a_login_of_the_configuration(
+    config: dict[str, Any], broker: services.KafkaBroker, topic: str, mechanism: str
+) -> None:
+    user = next(iter(broker.users))
+    config |= broker.client_config(user, mechanism=mechanism)
+
+    async def main() -> None:
+        with_login = KafkaBroker(config)
+        readers = Readers(with_login, topic)
+        await with_login.start()
+        await with_login.publish(LARGE, topic=topic)
+        assert await readers.get() == (LARGE, {})
+        await with_login.stop()
+        refused = KafkaBroker({**config, "sasl.password": "another"})
+        with pytest.raises(KafkaConnectionError):
+            await refused.connect()
+        await refused.stop()
+
+    asyncio.run(main())
+
+
+def test_security_is_translated_or_refused(tmp_path: Path) -> None:
+    login = {"sasl.mechanism": "PLAIN", "sasl.username": "ada", "sasl.password": "secret"}
+    assert security_of({"bootstrap.servers": "localhost:9092", "security.protocol": "plaintext"}) is None
+    plain = security_of({"security.protocol": "sasl_plaintext", **login})
+    assert isinstance(plain, SASLPlaintext)
+    assert (plain.username, plain.password, plain.use_ssl, plain.ssl_context) == ("ada", "secret", False, None)
+
+    authority = Authority()
+    certificate, key = authority.issue("ada")
+    files = {"ssl.ca.location": authority.certificate, "ssl.certificate.location": certificate, "ssl.key.location": key}
+    paths: dict[str, object] = {}
+    for name, content in files.items():
+        path = tmp_path / name
+        path.write_text(content)
+        paths[name] = str(path)
+    tls = security_of({"security.protocol": "ssl", **paths})
+    assert tls is not None
+    assert tls.use_ssl
+    context = tls.ssl_context
+    assert context is not None
+    assert (context.check_hostname, context.verify_mode, len(context.get_ca_certs())) == (True, ssl.CERT_REQUIRED, 1)
+    lenient = security_of(
+        {
+            "security.protocol": "SSL",
+            "ssl.ca.pem": authority.certificate,
+            "ssl.endpoint.identification.algorithm": "none",
+        }
+    )
+    assert lenient is not None
+    assert lenient.ssl_context is not None
+    assert (lenient.ssl_context.check_hostname, lenient.ssl_context.verify_mode) == (False, ssl.CERT_REQUIRED)
+
+    for settings, problem in (
+        ({"security.protocol": "sasl_ssl"}, r"sasl\.mechanism = GSSAPI is not translated.*security="),
+        ({"security.protocol": "sasl_ssl", **login, "sasl.password": None}, r"sasl\.password is required"),
+        ({"sasl.oauthbearer.method": "oidc"}, r"sasl\.oauthbearer\.method has no counterpart.*security="),
+        ({"security.protocol": "tls"}, r"security\.protocol is none of"),
+        ({"security.protocol": "ssl", "ssl.ca.location": str(tmp_path / "none")}, "cannot be read: No such file"),
+        ({"security.protocol": "ssl", **paths, "ssl.key.location": paths["ssl.ca.location"]}, "cannot be read"),
+    ):
+        with pytest.raises(ConfigError, match=problem) as raised:
+            KafkaBroker({**settings, "value.serializers": "gzip"})
+        assert "secret" not in str(raised.value)

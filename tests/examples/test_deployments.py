@@ -1,4 +1,4 @@
-"""The files for Grafana, compose, Kubernetes and Airflow name metrics, options and commands that exist."""
+"""The files for Grafana, compose, Kubernetes and Airflow: valid by schema; metrics, options and commands exist."""
 
 import json
 import re
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import jsonschema
 import pytest
 import yaml
 from prometheus_client import Counter, Gauge, Histogram
@@ -24,6 +25,55 @@ UNITS = {"s": "_seconds", "By": "_bytes"}
 
 def documents(path: Path) -> list[Any]:
     return [*yaml.safe_load_all(path.read_text(encoding="utf-8"))]
+
+
+SCHEMAS = ROOT / "tests" / "data" / "deployments"
+KINDS = {
+    ("apps/v1", "Deployment"): "io.k8s.api.apps.v1.Deployment",
+    ("batch/v1", "CronJob"): "io.k8s.api.batch.v1.CronJob",
+    ("v1", "PersistentVolumeClaim"): "io.k8s.api.core.v1.PersistentVolumeClaim",
+    ("v1", "Service"): "io.k8s.api.core.v1.Service",
+}
+MANIFESTS = [EXAMPLES / "offload-server" / "kubernetes.yaml", EXAMPLES / "sweep" / "kubernetes.yaml"]
+
+
+def problems(schema: dict[str, Any], document: Any) -> list[str]:
+    return [f"{error.json_path}: {error.message}" for error in jsonschema.Draft7Validator(schema).iter_errors(document)]
+
+
+def problems_of_manifest(document: Any) -> list[str]:
+    schema = json.loads((SCHEMAS / "kubernetes.json").read_text(encoding="utf-8"))
+    kind = KINDS[document["apiVersion"], document["kind"]]
+    return problems({**schema, "$ref": f"#/$defs/{kind}"}, document)
+
+
+def problems_of_compose(document: Any) -> list[str]:
+    return problems(json.loads((SCHEMAS / "compose-spec.json").read_text(encoding="utf-8")), document)
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.parent.name)
+def test_manifests_are_valid(path: Path) -> None:
+    for document in documents(path):
+        assert problems_of_manifest(document) == []
+
+
+def test_the_compose_file_is_valid() -> None:
+    [compose] = documents(EXAMPLES / "offload-server" / "compose.yaml")
+    assert problems_of_compose(compose) == []
+
+
+def test_the_schemas_find_mistakes() -> None:
+    [deployment] = [each for each in documents(MANIFESTS[0]) if each["kind"] == "Deployment"]
+    pod = deployment["spec"]["template"]["spec"]
+    [container] = pod["containers"]
+    container["ports"] = [{"containerport": 8080}]
+    pod["terminationGracePeriodSeconds"] = "45s"
+    found = "\n".join(problems_of_manifest(deployment))
+    assert "'containerport' was unexpected" in found
+    assert "'45s' is not of type 'integer'" in found
+    [compose] = documents(EXAMPLES / "offload-server" / "compose.yaml")
+    compose["services"]["proxy"]["restarts"] = "always"
+    assert "'restarts' does not match" in "\n".join(problems_of_compose(compose))
 
 
 def expressions(path: Path) -> Iterator[str]:

@@ -14,6 +14,7 @@ import pytest
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow.batch import Batch
 from serde_chain.testing.services import S3Server
+from tests.http_servers import reply, serve
 from tests.java_serdes import JavaSerde
 from tests.schemas.java import AVRO, JSON, VALUE, Java, running
 from tests.schemas.messages import ALERT, MESSAGE, VISIT
@@ -228,3 +229,35 @@ def test_a_missing_class_is_found_by_its_name(chains: tuple[Make, Make], topic: 
     with pytest.raises(SchemaRegistryError, match="there is no message 99 among") as caught:
         chains[1]("protobuf")(data[:18] + b"\x63" + data[19:], value_of(topic))
     assert caught.value.about_record
+
+
+@pytest.mark.parametrize("first_answer", ["PENDING", "FAILURE"])
+def test_an_incompatible_schema_is_refused(
+    settings: dict[str, object], topic: str, monkeypatch: pytest.MonkeyPatch, first_answer: str
+) -> None:
+    """As Glue's API describes it; moto accepts all schemas."""
+    monkeypatch.setattr("serde_chain.schemas.glue._PENDING_S", 0.01)
+    version = str(uuid.uuid4())
+    states = [first_answer, "PENDING", "FAILURE"]
+    asked: list[str] = []
+
+    def answer(request: Any) -> None:
+        request.rfile.read(int(request.headers["Content-Length"]))
+        operation = request.headers["X-Amz-Target"].partition(".")[2]
+        asked.append(operation)
+        body: dict[str, Any] = {"__type": "EntityNotFoundException", "Message": "Schema is not found."}
+        status = 400
+        if operation != "GetSchemaByDefinition":
+            body, status = {"SchemaVersionId": version, "VersionNumber": 2, "Status": states.pop(0)}, 200
+        reply(request, status, json.dumps(body).encode(), "application/x-amz-json-1.1")
+
+    with serve(answer) as url:
+        config = {**settings, "glue.endpoint.url": url, "value.serializer": "avro", "avro.schema": AVRO}
+        with SerializerChain.from_config(config) as write, pytest.raises(SchemaRegistryError) as raised:
+            write(VALUE, value_of(topic))
+    error = raised.value
+    assert f"the version {version} of the schema {topic} in Glue has the status FAILURE" in str(error)
+    assert "not compatible with the versions before it" in str(error)
+    assert (error.about_record, error.transient, error.topic) == (False, False, topic)
+    waits = ["GetSchemaVersion"] * 2 if first_answer == "PENDING" else []
+    assert asked == ["GetSchemaByDefinition", "RegisterSchemaVersion", *waits]

@@ -52,6 +52,26 @@ def test_spark_reads_avro_itself(spark: SparkSession, settings: dict[str, Any], 
     assert sorted(map(tuple, found.collect())) == [(0, ""), (1, "a")]
 
 
+@pytest.mark.parametrize("settings", ["glue"], indirect=True)
+@pytest.mark.parametrize("engine", ["native", "arrow"])
+def test_compressed_records_of_glue(
+    spark: SparkSession, settings: dict[str, Any], topic: str, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark's functions cannot read those, which Python reads instead."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):  # of the workers, which ask the registry
+        monkeypatch.setitem(spark.sparkContext.environment, name, "test")
+    writing = {"value.serializer": "avro", "avro.schema": json.dumps(NEWER), **settings}
+    values = [{"id": at, "name": "a" * 1000} for at in range(2)]
+    rows = [
+        row(encoded({**writing, "glue.compression": compression}, value, [], topic), [], at)
+        for at, (value, compression) in enumerate(zip(values, ("none", "zlib"), strict=True))
+    ]
+    assert [len(each[1]) > 1000 for each in rows] == [True, False]
+    reading = {"value.deserializer": "avro", "avro.reader.schema": json.dumps(NEWER), **settings}
+    found = kafka(spark, rows).transform(decode(reading, engine=engine, topics=topic)).select("value.*")
+    assert sorted(map(tuple, found.collect())) == [(0, "a" * 1000), (1, "a" * 1000)]
+
+
 def test_a_column_of_protobuf_is_typed_by_the_registry(
     spark: SparkSession, settings: dict[str, Any], topic: str
 ) -> None:

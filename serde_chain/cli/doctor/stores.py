@@ -135,6 +135,8 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
     if isinstance(store, SupportsOptOut) and (why := store.why_not()) is not None:
         yield Check("store", Level.WARNING, f"the store {name} accepts no payloads: {why}", None, topic)
         return
+    if (local := _local(store)) is not None:
+        yield from _folder(local, topic, look)
     if isinstance(store, SupportsPreparation):
         with _step("ask", "Permit describing it", topic):
             missing = store.unprepared(topic)
@@ -142,8 +144,6 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
             message = f"not tested: the first payload creates {missing}, which does not exist yet"
             yield Check("store", Level.OK, message, topic=topic)
             return
-    if (local := _local(store)) is not None:
-        yield from _folder(local, topic, look)
     yield from _probe(store, name, topic) if look.writes and look.tries else _listed(store, name, topic, look)
     facts = look.facts(topic) if topic in look.topics else None
     if facts is not None:
@@ -198,7 +198,8 @@ def _local(store: PayloadStore) -> LocalStore | None:
 
 def _folder(store: LocalStore, topic: str, look: Look) -> Iterator[Check]:
     """Whether this user may write to the folder, and whether others see it."""
-    if look.writes and not os.access(store.path / MARKER, os.W_OK | os.X_OK):
+    marker = store.path / MARKER
+    if look.writes and os.access(marker, os.F_OK) and not os.access(marker, os.W_OK | os.X_OK):
         change = "Permit writing in it, or correct local.path"
         check = Check("store", Level.ERROR, f"this user may not write to the folder {store.path}", change, topic)
         raise _UnusableError(check, is_away=False)

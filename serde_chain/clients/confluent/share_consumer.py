@@ -18,6 +18,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import LOCK, MAX_POLL_INTERVAL, ClientChains, for_producer, warn_of_other_side
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import DecodedMessage, decode_message
+from serde_chain.clients.confluent.uninterrupted_poll import UninterruptedPoll
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
@@ -90,6 +91,7 @@ class ShareConsumer:
             self._policy = ErrorPolicy.of(setup.config)
             # A record must be rejected or released although the others are accepted implicitly.
             self._consumer = confluent_kafka.ShareConsumer({**setup.client, _MODE.name: _EXPLICIT})
+            self._polls = UninterruptedPoll(self._consumer.poll)
             setup.tell_cluster(self._topics.cluster_id)
         except BaseException:
             setup.close()
@@ -115,7 +117,8 @@ class ShareConsumer:
     def poll(self, timeout: float = -1) -> list[Message]:
         """Fetch a batch of records.
 
-        In ``implicit`` mode, accepts the records of the last call first.
+        In ``implicit`` mode, accepts the records of the last call first. In the main thread, the client's callbacks run
+        in another one meanwhile.
 
         Args:
             timeout: Longest wait for the broker in seconds; -1 waits forever. Decoding may take half of the lock time.
@@ -135,12 +138,13 @@ class ShareConsumer:
         """
         self._accept()
         if not self._ready:
-            if self._raw and time.monotonic() >= self._until:
-                self._release(_records(self._raw))
-                self._raw = []
+            self._release_late()
             if not self._raw:
-                self._raw = list(self._consumer.poll(timeout))
-                self._until = time.monotonic() + self._seconds
+                self._polls.run(timeout)
+                # With no call in between: an interrupted call leaves the batch here or there.
+                polls = self._polls
+                self._until, self._raw, polls.found = polls.since + self._seconds, polls.found, []
+                self._release_late()
             self._decode()
         ready = self._ready
         if ready and isinstance(ready[0], Exception):
@@ -169,45 +173,46 @@ class ShareConsumer:
         """Acknowledge a record by its position; in ``explicit`` mode only."""
         if not self._is_explicit:
             raise confluent_kafka.IllegalStateException(f"acknowledge requires {_MODE.name} = {_EXPLICIT}")
-        self._consumer.acknowledge_offset(topic, partition, offset, ack_type)
+        self._client.acknowledge_offset(topic, partition, offset, ack_type)
 
     def commit_sync(self, timeout: float = 60) -> Any:
         """Send the acknowledgements, and wait for the broker's answer; ``timeout`` in seconds."""
         self._accept()
-        return self._consumer.commit_sync(timeout)
+        return self._client.commit_sync(timeout)
 
     def commit_async(self) -> None:
         """Send the acknowledgements."""
         self._accept()
-        self._consumer.commit_async()
+        self._client.commit_async()
 
     def set_acknowledgement_commit_callback(self, callback: Callable[[Any, Any], None] | None) -> None:
         """Set the callback for the broker's answers to acknowledgements."""
-        self._consumer.set_acknowledgement_commit_callback(callback)
+        self._client.set_acknowledgement_commit_callback(callback)
 
     def set_sasl_credentials(self, username: str, password: str) -> None:
         """Change the SASL credentials of future connections."""
-        self._consumer.set_sasl_credentials(username, password)
+        self._client.set_sasl_credentials(username, password)
 
     def subscribe(self, topics: list[str]) -> None:
         """Subscribe to topics; the list replaces the current one."""
-        self._consumer.subscribe(topics)
+        self._client.subscribe(topics)
 
     def unsubscribe(self) -> None:
         """End the subscription."""
-        self._consumer.unsubscribe()
+        self._client.unsubscribe()
 
     def subscription(self) -> list[str]:
         """The topics."""
-        return list(self._consumer.subscription())
+        return list(self._client.subscription())
 
     def close(self) -> None:
         """Leave the group, and close the chains and their stores. Records that were not returned are released."""
         try:
-            waiting = [*_places(self._ready), *_records(self._raw)]
-            self._ready, self._raw = [], []
+            self._polls.settle()
+            waiting = [*_places(self._ready), *_records(self._raw), *_records(self._polls.found)]
+            self._ready, self._raw, self._polls.found = [], [], []
             self._release(waiting)
-            self._consumer.close()
+            self._client.close()
         finally:
             if self._dead_letters is not None:
                 self._dead_letters.close()
@@ -221,15 +226,27 @@ class ShareConsumer:
     ) -> None:
         self.close()
 
+    @property
+    def _client(self) -> Any:
+        """The client, as soon as no poll of an interrupted call uses it."""
+        self._polls.settle()
+        return self._consumer
+
     def _accept(self) -> None:
         """Accept the records that were returned, in implicit mode."""
         while self._given:
-            self._consumer.acknowledge_offset(*self._given[-1], AcknowledgeType.ACCEPT)
+            self._client.acknowledge_offset(*self._given[-1], AcknowledgeType.ACCEPT)
             self._given.pop()
+
+    def _release_late(self) -> None:
+        """Release a batch whose turn comes after half of its lock time."""
+        if self._raw and time.monotonic() >= self._until:
+            self._release(_records(self._raw))
+            self._raw = []
 
     def _release(self, places: Iterable[Place]) -> None:
         for place in places:
-            self._consumer.acknowledge_offset(*place, AcknowledgeType.RELEASE)
+            self._client.acknowledge_offset(*place, AcknowledgeType.RELEASE)
 
     def _decode(self) -> None:
         """Decode the batch, as far as its payloads fit in memory, and settle the records that cannot be decoded."""
@@ -298,18 +315,18 @@ class ShareConsumer:
         error.add_context(topic=topic, partition=partition, offset=offset)
         error.record = message
         if not error.about_record:
-            self._consumer.acknowledge_offset(topic, partition, offset, AcknowledgeType.RELEASE)
+            self._client.acknowledge_offset(topic, partition, offset, AcknowledgeType.RELEASE)
             return error
         if self._policy.passes_over(error):
             if self._dead_letters is not None:
                 try:
                     self._dead_letters.put(message, error)
                 except SerializationError as failure:
-                    self._consumer.acknowledge_offset(topic, partition, offset, AcknowledgeType.RELEASE)
+                    self._client.acknowledge_offset(topic, partition, offset, AcknowledgeType.RELEASE)
                     return failure
             self._policy.report(error, self._telemetry)
             self.skipped += 1
-        self._consumer.acknowledge_offset(topic, partition, offset, AcknowledgeType.REJECT)
+        self._client.acknowledge_offset(topic, partition, offset, AcknowledgeType.REJECT)
         return None if self._policy.passes_over(error) else error
 
 

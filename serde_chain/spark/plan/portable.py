@@ -1,8 +1,9 @@
-"""Makes a configuration usable on other machines: the driver reads the files that it names."""
+"""Makes a configuration usable on other machines: the driver reads the files and the classes that it names."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from serde_chain import config as configuration
 from serde_chain.catalogue import bare_key
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
+from serde_chain.spark.plan.models import each_stage, with_schemas
 from serde_chain.spark.plan.registered import with_registered
 from serde_chain.stages.large_fields.options import FETCH
 
@@ -18,7 +20,7 @@ __all__ = ["load"]
 
 
 def load(source: Config | str | Path, topics: Sequence[str] = ()) -> dict[str, object]:
-    """Load a configuration, with the content of files instead of their paths, and with registered messages.
+    """Load a configuration, with the content of files, the schemas of models, and registered messages.
 
     Options of the used stages and stores declare which keys name files
     (:attr:`payload_stores.options.Option.file`). ``large.fields.fetch`` is left out: columns hold no handles.
@@ -33,11 +35,12 @@ def load(source: Config | str | Path, topics: Sequence[str] = ()) -> dict[str, o
     """
     resolved = configuration.resolve(source)
     settings = _with_contents(resolved.settings, [option for option in resolved.options if option.file])
-    return with_registered(resolved, settings, topics)
+    return with_registered(resolved, with_schemas(settings), topics)
 
 
 def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> dict[str, object]:
-    loaded = {name: _nested(value, files) for name, value in options.items() if bare_key(name) != FETCH.name}
+    within = partial(_with_contents, files=files)
+    loaded = {name: each_stage(value, within) for name, value in options.items() if bare_key(name) != FETCH.name}
     for name, value in options.items():
         option = next((option for option in files if option.name == bare_key(name)), None)
         path = None if option is None else option.read({option.name: value})
@@ -47,10 +50,3 @@ def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> d
             except (OSError, ValueError) as error:
                 raise ConfigError(f"{name} = {path!r} cannot be read: {error}", key=name) from error
     return loaded
-
-
-def _nested(value: object, files: list[Option[Any]]) -> object:
-    """A value whose stages or stores may have their own options: ``{"class": …}``, alone or in a list."""
-    if isinstance(value, Mapping) and "class" in value:
-        return _with_contents(value, files)
-    return [_nested(item, files) for item in value] if isinstance(value, (list, tuple)) else value

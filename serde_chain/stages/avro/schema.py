@@ -24,6 +24,8 @@ _PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "doub
 
 # JSON nesting: the type of a record's field is three levels below the record.
 _MOST_NESTED: Final = 3 * avro_bounds.MOST_LEVELS + 10
+# For each record of a union on the top level, fastavro looks at all named types of each branch: 0.03 s for so many.
+_MOST_BRANCHES: Final = 1000
 
 
 def _schema(value: object) -> Any:
@@ -95,6 +97,8 @@ class AvroSchema:
         try:
             *others, loaded = (*map(json.loads, references), _schema(source))
             check_depth([*others, loaded], _MOST_NESTED)  # native code reads them on a limited stack
+            if isinstance(loaded, list) and len(loaded) > _MOST_BRANCHES:
+                raise ValueError(f"a union of more than {_MOST_BRANCHES} branches is not read")
             for other in others:
                 fastavro.parse_schema(other, named_schemas=named)
             parsed = fastavro.parse_schema(loaded, named_schemas=named)
@@ -104,6 +108,7 @@ class AvroSchema:
             raise ValueError("not a readable Avro schema: it nests too deeply") from None
         _check_named(named)
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
+        name = "union" if isinstance(name, list) else name  # its text would have all named types in each branch
         text_ = source if isinstance(source, str) else json.dumps(source)
         try:
             avro_bounds.check_levels(parsed, named)

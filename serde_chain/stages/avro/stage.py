@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
-from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
+from serde_chain.base import Buffer, Deserializer, FieldType, MovesFields, Serializer
 from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
 from serde_chain.lookups import Lookups
@@ -269,10 +269,13 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return _Writer(self._encoder(schema, frame.prefix if whole else b"", self._write), schema, frame, whole)
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """Refuse a neighbour that moves fields, with ``avro.type``."""
-        if self._model is not None:
-            check_neighbours(TYPE, before, after)
+        """Check that a neighbour that moves fields finds them in the dictionaries of ``avro.type``."""
+        _check_fields(self._model, before, after)
         return self
+
+    def model(self) -> AvroModel | None:
+        """See :class:`~serde_chain.base.SupportsModels`; what it writes may be dictionaries."""
+        return self._model
 
     holds_objects = True
 
@@ -388,18 +391,24 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             schema, target = read_schema(config), read_schema(config, READER_SCHEMA)
         else:
             schema = target = _schema_of(self._model)
+        self._makes = self._model  # the class of the results; None for dictionaries
         self._framing, self._frames, self._registry = framing_of(FRAMING, config, is_key=is_key)
-        self._readers: dict[object, AvroReader] = {}
-        self._registered: Lookups[SchemaKey, AvroReader] = Lookups()
         self._arrow_reader = ARROW_READER.read(config)
         self._budget = Budget.read(config)
         self._native = native(config)
-        self._decoders: dict[Any, Callable[..., Any]] = {}  # by the records' prefixes
         self._target = target
         self._own = schema
-        self._large: tuple[str, AvroReader] | None = None
         _refuse_keys(self._framing, is_key=is_key)
+        self._arrange()
+
+    def _arrange(self) -> None:
+        """Choose the way to read; readers are made for it."""
+        self._readers: dict[object, AvroReader] = {}
+        self._registered: Lookups[SchemaKey, AvroReader] = Lookups()
+        self._decoders: dict[Any, Callable[..., Any]] = {}  # by the records' prefixes
+        self._large: tuple[str, AvroReader] | None = None
         self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]]
+        schema, target = self._own, self._target
         if self._framing == CONTAINER:
             self.message_format = "avro"
             self.plain = self._read_file
@@ -441,10 +450,17 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         return self._target or self._own
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """Refuse a neighbour that moves fields, with ``avro.type``."""
-        if self._model is not None:
-            check_neighbours(TYPE, before, after)
-        return self
+        """Return dictionaries to a stage that moves fields, with ``avro.type``; that stage makes the objects."""
+        _check_fields(self._model, before, after)
+        if self._model is None or not isinstance(after, MovesFields):
+            return self
+        changed = self._with(_makes=None)
+        changed._arrange()  # noqa: SLF001, of this class
+        return changed
+
+    def model(self) -> AvroModel | None:
+        """See :class:`~serde_chain.base.SupportsModels`."""
+        return self._model
 
     holds_objects = True
 
@@ -546,8 +562,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             raise
         except Exception as error:
             raise unreadable(error) from error
-        if self._model is not None:
-            records = list(map(self._model.read, records))
+        if self._makes is not None:
+            records = list(map(self._makes.read, records))
         return records[0] if len(records) == 1 else records
 
     def _reader_of(self, text: str) -> AvroReader:
@@ -624,7 +640,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _reader(self, source: AvroSchema, *, registered: int | None = None) -> AvroReader:
         target = self._target
-        budget, native_, model = self._budget, self._native, self._model
+        budget, native_, model = self._budget, self._native, self._makes
         numbered = model is not None and model.numbered
         if target is None or (target.parsed == source.parsed and not numbered):
             return AvroReader(source, source.readable, None, registered, budget=budget, native=native_, model=model)
@@ -638,6 +654,11 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 def _model(config: Mapping[str, object], *excluded: Option[Any]) -> AvroModel | None:
     cls = read_model(config, TYPE, *excluded)
     return None if cls is None else AvroModel(cls)
+
+
+def _check_fields(model: AvroModel | None, *neighbours: object | None) -> None:
+    if model is not None and model.numbered:
+        check_neighbours(TYPE, "a field of the class is a union of several classes", *neighbours)
 
 
 def _schema_of(model: AvroModel) -> AvroSchema:

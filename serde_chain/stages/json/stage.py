@@ -49,6 +49,8 @@ SCHEMA: Final = Option(
 )
 VALIDATE: Final = Option("json.validate", boolean, None, doc="check every value against json.schema (default: if set)")
 
+_OF_TEXT: Final = "its objects are made of text, not of dictionaries"
+
 FRAMING: Final = Option(
     "json.framing",
     choice(*FRAMINGS, NONE),
@@ -92,7 +94,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     def bind(self, before: object | None, after: object | None) -> Self:
         """Refuse a neighbour that moves fields, with ``json.type``."""
         if self._model is not None:
-            check_neighbours(TYPE, before, after)
+            check_neighbours(TYPE, _OF_TEXT, before, after)
         return self
 
     holds_objects = True
@@ -159,7 +161,7 @@ class JsonDeserializer(Deserializer[Any]):
     def bind(self, before: object | None, after: object | None) -> Self:
         """Refuse a neighbour that moves fields, with ``json.type``."""
         if self._model is not None:
-            check_neighbours(TYPE, before, after)
+            check_neighbours(TYPE, _OF_TEXT, before, after)
         return self
 
     holds_objects = True

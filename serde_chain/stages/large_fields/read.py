@@ -14,8 +14,10 @@ from serde_chain.base import (
     Data,
     DescribesFields,
     Deserializer,
+    ModelOfRecords,
     RemovedHeaders,
     SupportsDownloads,
+    SupportsModels,
     SupportsReferences,
     untouched,
 )
@@ -71,6 +73,7 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
     _kind = DeserializerChain
     _slots_key = "large.message.downloads.in.flight"
     _before: object | None = None
+    _model: ModelOfRecords | None = None
     _chain: DeserializerChain | None
     _mover: SupportsDownloads
 
@@ -95,7 +98,15 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
                 hint=f"Read dictionaries (protobuf.values = dict), or leave {FETCH.name} at eager",
                 key=FETCH.name,
             )
-        return self._with(_type=before.field_type(), _before=before)
+        model = before.model() if isinstance(before, SupportsModels) else None
+        if self._is_lazy and model is not None:
+            raise ConfigError(
+                f"{FETCH.name} = {LAZY} is not for objects of a class, which checks its fields",
+                hint=f"Leave {FETCH.name} at eager, or name the schema instead of the class",
+                key=FETCH.name,
+            )
+        make = untouched if model is None else model.read
+        return self._with(_type=before.field_type(), _before=before, _model=model, plain=make)
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
         """Fetch the fields of a value."""
@@ -109,16 +120,17 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
             UntrustedReferenceError: A reference belongs to no configured store.
             PayloadTooLargeError: The payloads are larger than allowed, alone or together.
         """
+        make = untouched if self._model is None else self._model.read
         entries = self.entries(ctx)
         if entries is None:
-            return data
+            return make(data)
         fields = self.fields(data, entries, ctx)
         remove_headers(ctx, (HEADER,))
         if self._is_lazy:
             return with_contents(data, {field.path: self._handle(field, ctx) for field in fields}) if fields else data
 
         def restore(payloads: list[Any]) -> Any:
-            return with_contents(data, self.contents(fields, payloads, ctx)) if fields else data
+            return make(with_contents(data, self.contents(fields, payloads, ctx)) if fields else data)
 
         return together((self.download(field, ctx) for field in fields), restore, slots=self._slots)
 

@@ -6,7 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Self, cast
 
 from payload_stores.base import RecordWriter
-from serde_chain.base import Data, DescribesFields, RecordLimits, Serializer, SupportsOffload, is_stream
+from serde_chain.base import (
+    Data,
+    DescribesFields,
+    ModelOfRecords,
+    RecordLimits,
+    Serializer,
+    SupportsModels,
+    SupportsOffload,
+    is_stream,
+)
 from serde_chain.chain import SerializerChain
 from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.handles import PayloadHandle
@@ -38,6 +47,7 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
     _kind = SerializerChain
     _slots_key = "large.message.uploads.in.flight"
     _limits: RecordLimits | None = None
+    _model: ModelOfRecords | None = None
     _chain: SerializerChain | None
     _mover: SupportsOffload
 
@@ -62,8 +72,9 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
             ConfigError: A path names no field of bytes or text.
         """
         kind = after.field_type() if isinstance(after, DescribesFields) else None
+        model = after.model() if isinstance(after, SupportsModels) else None
         if kind is None:
-            return self
+            return self if model is None else self._with(_model=model)
         problems = [problem for pattern in self._patterns if (problem := pattern.problem(kind)) is not None]
         if problems:
             near = [name for _, name in problems if name]
@@ -74,7 +85,7 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
             )
         # Names of a schema are matched once, not for each record.
         exact = {one.text: one for pattern in self._patterns for one in pattern.exact(kind)}
-        return self._with(_type=kind, _patterns=tuple(exact.values()))
+        return self._with(_type=kind, _patterns=tuple(exact.values()), _model=model)
 
     def _with(self, **changes: object) -> Self:
         changed = super()._with(**changes)
@@ -83,6 +94,7 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
 
     def _plain(self, data: Any) -> Any:
         """Pass on values without large fields; all others need the record."""
+        data = self._fields_of(data)
         if self._large(data):
             raise EncodeError("the value has large fields, which requires the record")
         return data
@@ -101,6 +113,7 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
         Raises:
             EncodeError: The context is missing, or a file is unreadable or in a field that is not of bytes.
         """
+        data = self._fields_of(data)
         found = self._large(data)
         if ctx is not None and ctx.headers:
             # The caller's list was used for an earlier record.
@@ -121,6 +134,10 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
             question.size = sum(_size(content) for content in found.values())
             return then(question, lambda _: self._upload(data, found, ctx))
         return self._upload(data, found, ctx)
+
+    def _fields_of(self, data: Any) -> Any:
+        """A value without its class, whose checks are for contents, not for references."""
+        return data if self._model is None else self._model.write(data)
 
     def _large(self, data: Any) -> dict[Path, Any]:
         """The fields to move, and files of any size."""

@@ -16,7 +16,7 @@ from payload_stores.plugins import require
 
 __all__ = ["parse", "write"]
 
-_MAX_BYTES: Final = 4 << 20
+_MAX_BYTES: Final = 1 << 20  # about a second
 _MAX_DEPTH: Final = 100
 _TOKEN: Final = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/)"""

@@ -1,7 +1,9 @@
 """``serde-chain doctor`` on registries and schemas."""
 
+import json
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
+from typing import Any
 
 import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
@@ -33,7 +35,8 @@ class Doctor:
         }
 
     def schemas(self, *, tries: bool = False, **settings: object) -> dict[str, Check]:
-        config = {**self.config, **{key.replace("_", "."): value for key, value in settings.items()}}
+        changed = {key.replace("_", "."): value for key, value in settings.items()}
+        config = {key: value for key, value in {**self.config, **changed}.items() if value is not None}
         checks = examine(config, [self.topic], timeout_s=20, tries=tries)
         return {check.name: check for check in checks if "schema" in check.name or check.name == "registry"}
 
@@ -117,10 +120,29 @@ def test_schemas_without_a_registry(doctor: Doctor) -> None:
     assert (named.message, named.facts["type"]) == ("JSON Image; no registry", "JSON")
 
 
+@pytest.mark.parametrize("stage", ["confluent_kafka.serialization.StringSerializer", json.dumps])
+def test_other_stages_may_have_schemas(doctor: Doctor, stage: object) -> None:
+    found = doctor.schemas(value_serializer=stage)["value schema"]
+    assert found.message.startswith("not checked: ")
+
+
 def test_a_registered_json_schema(doctor: Doctor) -> None:
     doctor.client.register_schema(f"{doctor.topic}-value", Schema(JSON, "JSON"))
     found = doctor.schemas(value_serializer="json", json_schema=JSON, json_framing="confluent")["value schema"]
     assert found.message.startswith(f"JSON Image: subject {doctor.topic}-value, version 1, id ")
+
+
+def test_a_registered_protobuf_schema(doctor: Doctor) -> None:
+    name = "google.protobuf.struct_pb2.Struct"
+    protobuf: dict[str, Any] = {"value_serializer": "protobuf", "protobuf_message_class": name, "avro_schema": None}
+    unknown = doctor.schemas(**protobuf, tries=True)["value schema"]
+    assert "Protobuf google.protobuf.Struct is not registered" in unknown.message
+    settings = {key.replace("_", "."): value for key, value in protobuf.items() if value}
+    del doctor.config["avro.schema"]
+    with Producer({**doctor.config, **settings}) as producer:
+        producer.produce(doctor.topic, {}, key="M 51")
+    found = doctor.schemas(**protobuf)["value schema"]
+    assert found.message.startswith(f"Protobuf google.protobuf.Struct: subject {doctor.topic}-value, version 1, id ")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,11 @@
 """Share groups: who gets a record again, and who does not."""
 
+import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
@@ -16,10 +19,17 @@ from serde_chain.errors import DeadLetterError
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.conftest import NewTopic
 from tests.consuming import consumed
+from tests.interrupts import interrupted_at
+from tests.signals import SECONDS, Signals
 
 STORE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 10}
 LARGE = {"value.serializers": "json, large-message", "value.deserializers": "large-message, json", **STORE}
 Config = dict[str, Any]
+SIGNALS = 6
+WITHIN = (
+    "serde_chain/clients/confluent/share_consumer.py",
+    "serde_chain/clients/confluent/uninterrupted_poll.py",
+)
 
 
 @pytest.fixture
@@ -338,3 +348,139 @@ def test_an_error_whose_turn_comes_too_late_is_not_released(monkeypatch: pytest.
         monkeypatch.setattr(consumer, "_raw", [_Failed()])
         assert consumer.poll(0) == []
     assert client.acknowledged == []
+
+
+# Real signals, and a store that goes away and comes back
+
+
+def large(number: int) -> dict[str, Any]:
+    return {"id": number, "more": "x" * 100}
+
+
+def read(consumer: ShareConsumer, signals: Signals) -> list[Any]:
+    """Values of one call; none if a signal ends it."""
+    try:
+        messages = consumer.poll(2)
+    except signals.kind:
+        signals.caught()
+        return []
+    return values(messages)
+
+
+def test_no_record_is_lost_or_doubled_when_signals_end_the_waiting_call(
+    config: Config, topic: str, produce: Callable[..., None]
+) -> None:
+    found: list[Any] = []
+    writes = [partial(produce, large(number)) for number in range(SIGNALS)]
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        with Signals(deep=True) as signals, signals.before_each(writes):
+            while len(found) < SIGNALS:
+                found += read(consumer, signals)
+        assert signals.raised >= SIGNALS / 2
+        assert found == [large(number) for number in range(SIGNALS)]
+        consumer.commit_sync(30)
+    assert rest_of(config, topic, produce) == []
+
+
+def test_ctrl_c_at_any_point_of_a_poll(config: Config, topic: str, produce: Callable[..., None]) -> None:
+    found: list[Any] = []
+    point = interrupts = 0
+    with ShareConsumer(config) as consumer:
+        consumer.subscribe([topic])
+        # Not of a call that waits in vain: each has a record, or ends before it asks for one.
+        while interrupts == point:
+            produce(large(point))
+            try:
+                with interrupted_at(point, WITHIN):
+                    found += values(polled(consumer))
+            except KeyboardInterrupt:
+                interrupts += 1
+                found += values(polled(consumer))
+            point += 1
+        assert found == [large(number) for number in range(point)]
+        assert interrupts > 20
+        consumer.commit_sync(30)
+    assert rest_of(config, topic, produce) == []
+
+
+class _WaitingStore(MemoryStore):
+    asked = threading.Event()
+    answer = threading.Event()
+
+    def download(self, reference: str) -> bytes:
+        self.asked.set()
+        assert self.answer.wait(SECONDS)
+        return super().download(reference)
+
+
+@pytest.fixture
+def waiting() -> Iterator[type[_WaitingStore]]:
+    _WaitingStore.asked.clear()
+    _WaitingStore.answer.clear()
+    yield _WaitingStore
+    _WaitingStore.answer.set()
+
+
+@contextmanager
+def interrupted(waiting: type[_WaitingStore]) -> Iterator[None]:
+    """A block that Ctrl-C ends while a payload is fetched."""
+    main = threading.get_ident()
+
+    def send() -> None:
+        assert waiting.asked.wait(SECONDS)
+        signal.pthread_kill(main, signal.SIGINT)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        yield
+    thread.join(SECONDS)
+    waiting.answer.set()
+
+
+def test_ctrl_c_while_payloads_are_fetched(
+    config: Config, topic: str, produce: Callable[..., None], waiting: type[_WaitingStore]
+) -> None:
+    produce(*map(large, range(3)))
+    with ShareConsumer({**config, "large.message.payload.store.class": waiting}) as consumer:
+        consumer.subscribe([topic])
+        with interrupted(waiting):
+            polled(consumer)
+        messages = polled(consumer, 3)
+        assert values(messages) == [large(number) for number in range(3)]
+        assert messages[0].delivery_count() == 1
+        consumer.commit_sync(30)
+    assert rest_of(config, topic, produce) == []
+
+
+def test_what_ctrl_c_leaves_is_released_by_close(
+    config: Config, topic: str, produce: Callable[..., None], waiting: type[_WaitingStore]
+) -> None:
+    produce(large(0))
+    with ShareConsumer({**config, "large.message.payload.store.class": waiting}) as consumer:
+        consumer.subscribe([topic])
+        with interrupted(waiting):
+            polled(consumer)
+    # Long before the lock ends, which takes 30 s.
+    assert rest_of(config, topic, produce) == [large(0)]
+
+
+def test_a_store_that_comes_back(config: Config, topic: str, produce: Callable[..., None], tmp_path: Path) -> None:
+    folder, elsewhere = tmp_path / "payloads", tmp_path / "elsewhere"
+    store = {"large.message.payload.store.class": "local", "local.path": str(folder)}
+    produce(large(0), **store)
+    folder.rename(elsewhere)
+    folder.mkdir()  # the bare mount point
+    with ShareConsumer({**config, **store, "share.record.lock.duration.ms": 1000}) as consumer:
+        consumer.subscribe([topic])
+        for _ in range(2):
+            with pytest.raises(PayloadStoreUnavailableError) as caught:
+                polled(consumer)
+            assert not caught.value.about_record
+        folder.rmdir()
+        elsewhere.rename(folder)
+        (message,) = polled(consumer)
+        assert (message.value(), message.delivery_count()) == (large(0), 3)
+        consumer.commit_sync(30)
+    assert rest_of(config | store, topic, produce) == []

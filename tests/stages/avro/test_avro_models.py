@@ -8,7 +8,6 @@ import json
 import pickle
 import uuid
 from decimal import Decimal
-from pathlib import Path
 from typing import Annotated, Any, Literal, NewType
 
 import attrs
@@ -260,18 +259,6 @@ def test_two_types_of_one_name_are_refused() -> None:
 def test_wrong_configurations(config: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         SerializerChain.from_config({"value.serializer": "avro", **config})
-
-
-def test_large_fields_beside_a_model_are_refused(tmp_path: Path) -> None:
-    config = {
-        "large.fields.paths": "tags[]",
-        "large.message.payload.store.class": "local",
-        "local.path": str(tmp_path),
-    }
-    with pytest.raises(ConfigError, match="beside a stage that moves fields"):
-        SerializerChain.from_config({"value.serializers": "large-fields, avro", "avro.type": Alert, **config})
-    with pytest.raises(ConfigError, match="beside a stage that moves fields"):
-        DeserializerChain.from_config({"value.deserializers": "avro, large-fields", "avro.type": Alert, **config})
 
 
 @pytest.mark.parametrize(

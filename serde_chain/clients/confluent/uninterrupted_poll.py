@@ -1,0 +1,103 @@
+"""Polls of a client that no signal handler interrupts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Final
+
+from payload_stores.daemon_threads import run_in_daemon_thread
+from serde_chain.clients.timeouts import deadline
+
+__all__ = ["UninterruptedPoll"]
+
+_SLICE_S: Final = 0.2
+
+
+class UninterruptedPoll:
+    """Calls a client's ``poll`` where no signal handler runs: outside of the main thread.
+
+    A handler that raises within confluent_kafka's call drops the batch that the call has taken. A share consumer then
+    refuses all further calls: records of this batch are not acknowledged, and nobody knows which. Here, the call that
+    waits may be interrupted, and the batch stays in ``found``.
+
+    Args:
+        poll: The client's ``poll``. Its callbacks run in the thread that it is called in.
+
+    Attributes:
+        found: What a poll has returned, for callers to take out.
+        since: When it came, by ``time.monotonic()``.
+
+    Example:
+        >>> polls = UninterruptedPoll(lambda timeout: ["message"])
+        >>> polls.run(1.0)
+        >>> polls.found
+        ['message']
+    """
+
+    def __init__(self, poll: Callable[[float], Iterable[Any]]) -> None:
+        self.found: list[Any] = []
+        self.since = 0.0
+        self._client_poll = poll
+        self._running = threading.Lock()
+        self._wanted: _Wanted | None = None
+
+    def run(self, timeout: float) -> None:
+        """Poll until there is something.
+
+        Args:
+            timeout: Longest wait in seconds; negative for no limit.
+
+        Raises:
+            Exception: What the client's ``poll`` or a callback raises.
+        """
+        self.settle()
+        if self.found:  # of an interrupted call
+            return
+        if threading.current_thread() is not threading.main_thread():
+            self._poll(timeout)
+            return
+        wanted = self._wanted = _Wanted(deadline(timeout))
+        try:
+            run_in_daemon_thread(partial(self._run, wanted))
+            wanted.is_done.wait()
+        finally:
+            self._wanted = None
+        if wanted.error is not None:
+            raise wanted.error
+
+    def settle(self) -> None:
+        """Wait for the end of a poll whose call was interrupted, at most 0.2 s; then the client may be called."""
+        self._wanted = None
+        with self._running:
+            pass
+
+    def _poll(self, timeout: float) -> None:
+        messages = list(self._client_poll(timeout))
+        self.since = time.monotonic()
+        self.found = messages
+
+    def _run(self, wanted: _Wanted) -> None:
+        try:
+            with self._running:
+                # A thread that starts after its call was interrupted has nothing to do.
+                while self._wanted is wanted and not self.found:
+                    left = max(0.0, wanted.until - time.monotonic())
+                    self._poll(min(_SLICE_S, left))
+                    if not left:
+                        return
+        except BaseException as error:  # noqa: BLE001  raised in the waiting thread
+            wanted.error = error
+        finally:
+            wanted.is_done.set()
+
+
+class _Wanted:
+    """A call that waits for a poll."""
+
+    def __init__(self, until: float) -> None:
+        self.until = until
+        self.is_done = threading.Event()
+        self.error: BaseException | None = None

@@ -1,0 +1,143 @@
+"""Schemas of a registry, whoever has registered them: documented errors, and no more work than they are worth."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from serde_chain import DeserializerChain, RecordContext, SerializationError
+from tests.http_servers import reply, serve
+
+
+class Registry:
+    """A registry with one schema for all ids.
+
+    Attributes:
+        url: Its address.
+        asked: How often it was asked for a schema.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked = 0
+        self._schema: dict[str, Any] = {}
+
+    def keep(self, kind: str, text: str) -> None:
+        self._schema = {"schema": text, "schemaType": kind}
+
+    def answer(self, request: Any) -> None:
+        self.asked += 1
+        reply(request, 200, json.dumps(self._schema).encode())
+
+
+def serving() -> Iterator[Registry]:
+    registry = Registry()
+    with serve(registry.answer) as registry.url:
+        yield registry
+
+
+first, second = (pytest.fixture(serving, name=name) for name in ("first", "second"))
+
+
+def read(registry: Registry, stage: str, data: bytes, **settings: object) -> Any:
+    config = {"value.deserializers": stage, "schema.registry.url": registry.url, **settings}
+    with DeserializerChain.from_config(config) as chain:
+        return chain(b"\0\0\0\0\1" + data, RecordContext("alerts", "value", []))
+
+
+def record(*fields: dict[str, Any]) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": list(fields)})
+
+
+ARRAYS = '{"type":"array","items":'
+AVRO = {
+    "thousand levels": ARRAYS * 1000 + '"int"' + "}" * 1000,
+    "hundred thousand levels": ARRAYS * 100_000 + '"int"' + "}" * 100_000,
+    "a name for two types": record({"name": "a", "type": {"type": "record", "name": "R", "fields": []}}),
+    "an unknown name": '"nope.R"',
+    "a file": '{"$ref": "file:///etc/passwd"}',
+    "a union of many": json.dumps([{"type": "record", "name": f"R{at}", "fields": []} for at in range(40_000)]),
+    "no size": '{"type": "fixed", "name": "F", "size": NaN}',
+    "a size of many digits": '{"type": "fixed", "name": "F", "size": %s}' % ("9" * 100_000),
+    "half of a document": "{",
+    "nothing": "",
+}
+PROTO = 'syntax = "proto3"; '
+PROTOBUF = {
+    "thousand levels": PROTO + "message M { " * 1000 + "}" * 1000,
+    "more than a megabyte": PROTO + "message M {" + ";" * (1 << 20) + "}",
+    "a file": PROTO + 'import "/etc/passwd"; message M {}',
+    "an address": PROTO + 'import "http://127.0.0.1/m.proto"; message M {}',
+    "itself": PROTO + 'import "record"; message M {}',
+    "a name for two messages": PROTO + "message M {} message M {}",
+    "a comment without an end": PROTO + "/*" + "*" * 1_000_000,
+    "quotes": PROTO + "option a = " + "'" * 1_000_000,
+    "a number for many fields": PROTO + "message M {" + "int32 f = 1; " * 20_000 + "}",
+    "nothing but a zero": "\0",
+}
+
+
+@pytest.mark.parametrize("name", AVRO)
+def test_avro(first: Registry, name: str) -> None:
+    first.keep("AVRO", AVRO[name])
+    with pytest.raises(
+        SerializationError, match=r"schema 1 of the registry is not a(n| readable) Avro schema"
+    ) as raised:
+        read(first, "avro", b"\0")
+    assert raised.value.about_record
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("name", PROTOBUF)
+def test_protobuf(first: Registry, name: str) -> None:
+    first.keep("PROTOBUF", PROTOBUF[name])
+    with pytest.raises(SerializationError, match="schema 1 of the registry") as raised:
+        read(first, "protobuf", b"\0")
+    assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["[" * 100_000, '{"$ref": "file:///etc/passwd"}', '{"$ref": "#"}', '{"type": "string", "pattern": "^(a+)+$"}'],
+    ids=["levels", "file", "cycle", "pattern"],
+)
+def test_json_is_not_read_by_the_schema_of_a_registry(first: Registry, text: str) -> None:
+    """So its references are not followed, and its patterns not tried."""
+    first.keep("JSON", text)
+    value = "a" * 40 + "b"
+    assert read(first, "json", json.dumps(value).encode(), **{"json.framing": "confluent"}) == value
+    assert first.asked == 0
+
+
+def test_registries_with_the_same_ids(first: Registry, second: Registry) -> None:
+    """Of two clusters, for instance: each chain reads by its own."""
+    first.keep("AVRO", record({"name": "id", "type": "int"}))
+    second.keep("AVRO", record({"name": "name", "type": "string"}))
+    for _ in range(2):
+        assert read(first, "avro", b"\x02") == {"id": 1}
+        assert read(second, "avro", b"\x02a") == {"name": "a"}
+    first.keep("PROTOBUF", PROTO + "message M { int32 id = 1; }")
+    second.keep("PROTOBUF", PROTO + "message M { string name = 1; }")
+    for _ in range(2):
+        assert read(first, "protobuf", b"\0\x08\x01").id == 1
+        assert read(second, "protobuf", b"\0\x0a\x01a").name == "a"
+
+
+def test_registries_of_key_and_value(first: Registry, second: Registry) -> None:
+    first.keep("AVRO", record({"name": "id", "type": "int"}))
+    second.keep("AVRO", record({"name": "name", "type": "string"}))
+    config = {
+        "key.deserializer": "avro",
+        "value.deserializer": "avro",
+        "key.schema.registry.url": first.url,
+        "value.schema.registry.url": second.url,
+    }
+    with (
+        DeserializerChain.from_config(config, is_key=True) as key,
+        DeserializerChain.from_config(config) as value,
+    ):
+        for _ in range(2):
+            assert key(b"\0\0\0\0\1\x02", RecordContext("alerts", "key", [])) == {"id": 1}
+            assert value(b"\0\0\0\0\1\x02a", RecordContext("alerts", "value", [])) == {"name": "a"}
+    assert (first.asked, second.asked) == (1, 1)
