@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -82,19 +82,34 @@ _OF_KCAT: Final = {
     "-H": "--header NAME=VALUE of serde-chain produce",
     "-l": "--lines of serde-chain produce",
     "-J": "--json of serde-chain consume",
+    "-k": "--key TEXT of serde-chain produce",
+    "-z": "-X compression.type=CODEC of serde-chain produce; a stage such as zstd compresses each value",
+    "-s": "-X value.deserializers=STAGES, such as avro",
+    "-r": "-X schema.registry.url=URL",
+    "-Z": "null in a line of serde-chain produce --records",
+    "-Q": "--from TIMESTAMP of serde-chain consume",
+    "-m": "--timeout SECONDS",
+    "-d": "-X debug=CONTEXTS",
 }
+_BEFORE_A_COMMAND: Final = dict.fromkeys(
+    ("-b", "-t", "-X", "-f"), "an option of each command: serde-chain consume -b BROKERS -t TOPIC"
+)
 
 
 @contextmanager
-def _pointing() -> Iterator[None]:
-    """Let the error of an option of kcat's name ours."""
+def _pointing(ours: Mapping[str, str]) -> Iterator[None]:
+    """Let the error of an option of kcat's name ours.
+
+    Args:
+        ours: Our words by kcat's options.
+    """
     try:
         yield
     except click.NoSuchOption as error:
         option = error.option_name
-        if option not in _OF_KCAT:
+        if option not in ours:
             raise
-        pointer = f"No such option '{option}'. kcat's {option} is {_OF_KCAT[option]}."
+        pointer = f"No such option '{option}'. kcat's {option} is {ours[option]}."
         raise click.NoSuchOption(option, pointer, ctx=error.ctx) from None
 
 
@@ -105,13 +120,13 @@ class Program(click.Group):
         """Accept ``--debug`` anywhere, up to a bare ``--``."""
         options = args[: args.index("--")] if "--" in args else args
         rest = [*(arg for arg in options if arg != _DEBUG), *args[len(options) :]]
-        with _pointing():
+        with _pointing(_OF_KCAT | _BEFORE_A_COMMAND):
             return super().parse_args(ctx, [_DEBUG, *rest] if len(rest) < len(args) else rest)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; see the class."""
         try:
-            with _terminated_as_interrupted(), _pointing():
+            with _terminated_as_interrupted(), _pointing(_OF_KCAT):
                 result = super().invoke(ctx)
             sys.stdout.flush()  # report a closed pipe here, instead of by the interpreter on exit
         except BrokenPipeError:

@@ -173,6 +173,9 @@ def test_a_container_file_is_named_with_its_schema(broker: KafkaBroker, topic: s
         (["consume", "client.toml", "images", "-c", "1"], "--count N"),
         (["consume", "client.toml", "images", "-J"], "--json"),
         (["produce", "client.toml", "images", "-K", ":"], "--key-separator TEXT"),
+        (["produce", "client.toml", "images", "-k", "M 51"], "--key TEXT"),
+        (["consume", "client.toml", "images", "-s", "avro"], "-X value.deserializers=STAGES"),
+        (["-b", "localhost", "-t", "images"], "serde-chain consume -b BROKERS -t TOPIC"),
     ],
 )
 def test_options_of_kcat_point_to_ours(words: list[str], ours: str) -> None:
