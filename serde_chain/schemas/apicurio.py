@@ -276,9 +276,12 @@ class ApicurioRegistry(SubjectNames):
         name, told = _told(answer)
         if name == accepted:
             return answer
+        is_missing = answer.status_code == 404
         failure = SchemaRegistryError(
-            f"the schema registry refused {what}: {told} (HTTP {answer.status_code})",
-            hint="Was it written with another registry? " + _HINT if answer.status_code == 404 else None,
+            f"{URL.name} has no Apicurio registry at its path: no answer on {what} (HTTP 404)"
+            if is_missing and not name
+            else f"the schema registry refused {what}: {told} (HTTP {answer.status_code})",
+            hint="Was it written with another registry? " + _HINT if is_missing else None,
         )
         failure.transient = answer.status_code >= 500 or answer.status_code == 429
         # The registry itself reports an unknown id; other 404s come from another server.

@@ -286,6 +286,7 @@ def test_groups_are_apart(chains: tuple[Make, Make], topic: str) -> None:
     ("status", "body", "message", "transient"),
     [
         (404, b"<html>", "Check the path in schema.registry.url", False),
+        (404, b"", "schema.registry.url has no Apicurio registry at its path: no answer on schema 1", False),
         (404, b'{"name": "NotFoundException", "title": "no such path"}', "no such path", False),
         (200, b"<html>", "its answer on schema 1 is not JSON", False),
         (401, b"[]", "HTTP 401", False),
