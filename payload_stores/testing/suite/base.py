@@ -103,7 +103,7 @@ class StoreTests(RequiredSettings):
             return
         pytest.fail(
             f"a payload above {PayloadStore.MAX_PAYLOAD.name} was read: call self.check_size(size, reference), which "
-            "raises PayloadTooLargeError, before reading the bytes"
+            "raises PayloadTooLargeError, before reading the bytes; super().configure(config) reads the limit"
         )
 
     def open_with_id(self, config: Mapping[str, object], payload_id: str) -> PayloadStore:
