@@ -94,6 +94,7 @@ def test_protobuf(first: Registry, name: str) -> None:
     first.keep("PROTOBUF", PROTOBUF[name])
     with pytest.raises(SerializationError, match="schema 1 of the registry") as raised:
         read(first, "protobuf", b"\0")
+    assert raised.value.about_record
     assert len(str(raised.value)) < 1000
 
 

@@ -21,10 +21,10 @@ def draw(browser: Browser, link: str, folder: Path) -> None:
     with browser.new_page(viewport={"width": WIDTH, "height": HEIGHT}) as page:
         page.goto(link)
         page.get_by_role("link", name="Show the values").click()
-        page.wait_for_load_state("load")
+        page.wait_for_load_state("networkidle")  # with images
         page.screenshot(path=folder / "browse.png")
         page.get_by_role("link", name="0 / 28", exact=True).click()
-        page.wait_for_load_state("load")
+        page.wait_for_load_state("networkidle")  # with images
         part: FloatRect = {"x": 0, "y": 0, "width": WIDTH, "height": RECORD_HEIGHT}
         page.screenshot(path=folder / "browse-record.png", full_page=True, clip=part)
         page.locator("header a").last.click()
@@ -33,7 +33,7 @@ def draw(browser: Browser, link: str, folder: Path) -> None:
     with browser.new_page(viewport={"width": 390, "height": HEIGHT}, color_scheme="dark") as page:
         page.goto(link)
         page.get_by_role("link", name="Show the values").click()
-        page.wait_for_load_state("load")
+        page.wait_for_load_state("networkidle")  # with images
         page.screenshot(path=folder / "browse-phone.png")
 
 

@@ -26,12 +26,17 @@ from serde_chain import (
     UntrustedReferenceError,
     jobs,
 )
+from serde_chain.cli.doctor.base import Level
+from serde_chain.cli.doctor.examine import examine
 from serde_chain.record import header_pairs
 from serde_chain.testing.services import KafkaBroker, S3Server
+from tests.cli.browse.conftest import OpenPages, open_pages  # noqa: F401  a fixture
 from tests.cli.conftest import run
 from tests.consuming import consumed
 from tests.wire.test_foreign import LEGACY, OPEN_KEY, POINTER
 
+NAMES = ["aws-extended", "kafscale", "cloudevents", "cloudevents", "ticdc", "ticdc", "eventbridge"]
+"""Of :func:`records`."""
 FORMATS = "aws-extended, cloudevents, eventbridge, kafscale, ticdc"
 WRITER = Path(__file__).with_name("sqs_extended_writer.py")
 PAYLOAD = b"payload" * 100
@@ -210,8 +215,41 @@ def test_inspect_names_them(
     shown = run("inspect", path, topic_of_records, "--count", len(values), "--json").stdout
     fields = [json.loads(line)["value"]["is"] for line in shown.splitlines()]
     names = [field for field in fields if field.startswith("a reference")]
-    expected = ["aws-extended", "kafscale", "cloudevents", "cloudevents", "ticdc", "ticdc", "eventbridge"]
-    assert names == [f"a reference ({name})" for name in expected]
+    assert names == [f"a reference ({name})" for name in NAMES]
+
+
+@pytest.mark.parametrize("at", range(7), ids=lambda at: f"{at}-{NAMES[at]}")
+def test_each_command_knows_each(  # noqa: PLR0917, fixtures
+    broker: KafkaBroker,
+    topic: str,
+    config: dict[str, Any],
+    bucket: str,
+    put: Any,
+    s3_server: S3Server,
+    open_pages: OpenPages,  # noqa: F811
+    at: int,
+) -> None:
+    """While its object is there, and afterwards. Migrations and inspect are above."""
+    whole = {**broker.client_config(), **config}
+    key, value, headers, read_value = records(bucket, put)[at]
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topic, value, key, headers=headers)
+    assert producer.flush(30) == 0
+
+    ask = open_pages(whole, topic)
+    assert f"a reference ({NAMES[at]})" in ask("/").text
+    assert '<span class="good">resolves' in ask("/?check=1").text
+    assert ask("/records/0/0/value").body == read_value
+    [found] = [check for check in examine(whole, [topic], timeout_s=20) if check.name == "records"]
+    assert (found.level, found.message) == (Level.OK, "the newest record of 1 partition is readable")
+    report = jobs.audit(whole, topic)
+    assert (report.references, list(report.problems)) == (1, [])
+
+    client = s3_server.client()
+    for item in client.list_objects_v2(Bucket=bucket)["Contents"]:
+        client.delete_object(Bucket=bucket, Key=item["Key"])
+    assert '<span class="bad">' in ask("/?check=1").text
+    assert [problem.kind for problem in jobs.audit(whole, topic).problems] == ["PayloadNotFoundError"]
 
 
 def test_batches_are_read_alike(bucket: str, put: Any, config: dict[str, Any]) -> None:
