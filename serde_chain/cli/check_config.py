@@ -27,7 +27,7 @@ from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
 from serde_chain.schemas.schema_registry import idle_options
-from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, STORE, THRESHOLD
+from serde_chain.stages.large_message.options import ACCEPT, DOWNLOADS_BYTES, STORE, THRESHOLD
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
 
@@ -187,7 +187,8 @@ def _settings(
     if option is DOWNLOADS_BYTES:
         return [(option.name, f"{DOWNLOADS_BYTES_OF_CONSUMERS} (default; {option.default} in Spark)")]
     default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
-    return [(option.name, f"{str(default).lower()} (default)")]
+    more = "; with the store hop, hop too" if option is ACCEPT else ""
+    return [(option.name, f"{str(default).lower()} (default{more})")]
 
 
 def _shown(key: str, value: object, options: Options) -> object:

@@ -169,11 +169,12 @@ def test_lines_of_stages_with_options(tmp_path: Path) -> None:
     assert done.stderr.startswith("Error: line 1: compression.level = 'high'")
 
 
-def test_the_bound_of_downloads_is_that_of_consumers(tmp_path: Path) -> None:
+def test_defaults_that_depend_on_more_than_the_key(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("value.deserializers = large-message, bytes\nlarge.message.payload.store.class = memory\n")
     shown = run("check-config", path, columns=200).stdout
     assert "large.message.downloads.max.bytes = 268435456 (default; 67108864 in Spark)\n" in shown
+    assert "large.message.accept = kip1159, bakdata-headers (default; with the store hop, hop too)\n" in shown
 
 
 @pytest.mark.parametrize(
