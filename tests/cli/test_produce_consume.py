@@ -488,7 +488,7 @@ def test_a_broker_or_a_store_that_is_not_there_is_one_line(plain: Path, counted:
 
 def test_a_traceback_is_for_those_who_ask(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
-    path.write_text("value.serializers = zstdd\n")
+    path.write_text("bootstrap.servers = localhost:1\nvalue.serializers = zstdd\n")
     for arguments in (["--debug", "produce", path, "t"], ["produce", path, "t", "--debug"]):
         done = subprocess.run(
             [*COMMAND, *map(str, arguments)],
