@@ -69,7 +69,7 @@ def test_what_is_published_is_of_one_version() -> None:
     assert cited[1] == project["version"]
     materials = json.loads((ROOT / "sbom.cdx.json").read_text(encoding="utf-8"))["metadata"]["component"]
     assert materials["version"] == project["version"]
-    recipe = yaml.safe_load((ROOT / "packaging/conda-forge/recipe.yaml").read_text(encoding="utf-8"))
+    recipe = yaml.safe_load((ROOT / "recipes/serde-chain/recipe.yaml").read_text(encoding="utf-8"))
     assert recipe["context"]["version"] == project["version"]
     assert f">={recipe['context']['python_min']}" == project["requires-python"]
     assert recipe["build"]["python"]["entry_points"] == [f"{name} = {to}" for name, to in project["scripts"].items()]
@@ -82,7 +82,7 @@ def test_the_recipe_for_conda_knows_the_lowest_versions() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = [Requirement(line) for lines in project["optional-dependencies"].values() for line in lines]
     lowest = {requirement.name: str(requirement.specifier) for requirement in extras if not requirement.extras}
-    recipe = yaml.safe_load((ROOT / "packaging/conda-forge/recipe.yaml").read_text(encoding="utf-8"))
+    recipe = yaml.safe_load((ROOT / "recipes/serde-chain/recipe.yaml").read_text(encoding="utf-8"))
     constraints = dict(line.split() for line in recipe["requirements"]["run_constraints"])
     assert constraints.pop("python-confluent-kafka") == lowest["confluent-kafka"]
     for name, versions in constraints.items():
