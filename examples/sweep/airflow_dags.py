@@ -8,6 +8,8 @@ from airflow.sdk import DAG
 COMMAND = "/opt/serde-chain/bin/serde-chain"
 CONFIG = "/etc/serde-chain/client.toml"
 TOPICS = "images"
+# An existing folder for the lists of deletions: the working folder that Airflow itself creates ends with the task.
+MANIFESTS = "/srv/sweeps"
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 with DAG("serde_chain_sweep", schedule="15 3 * * *", start_date=BEGIN, catchup=False, max_active_runs=1):
@@ -15,6 +17,7 @@ with DAG("serde_chain_sweep", schedule="15 3 * * *", start_date=BEGIN, catchup=F
     BashOperator(
         task_id="sweep",
         bash_command=f"{COMMAND} sweep {CONFIG} {TOPICS} --delete --json",
+        cwd=MANIFESTS,
         retries=2,
         retry_delay=timedelta(minutes=10),
         execution_timeout=timedelta(hours=3),

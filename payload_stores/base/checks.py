@@ -126,8 +126,8 @@ class Checks:
         """
         return UntrustedReferenceError(
             f"the reference is not followed: {why}",
-            hint="If it is legitimate, add its store to large.message.payload.store.classes, or list its prefix in "
-            f"{self.TRUSTED.name}",
+            hint="If it is legitimate, correct the store's address in the configuration, add its store to "
+            f"large.message.payload.store.classes, or list its prefix in {self.TRUSTED.name}",
             store=self.scheme,
             reference=reference[:500],
         )

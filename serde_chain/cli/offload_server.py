@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
     # Only the owner may read files written by this process, including payloads in a local folder.
     os.umask(0o077)
     app = _app(load(file), broker, options)
-    try:
+    with closing(app), suppress(KeyboardInterrupt):  # the regular end, after an orderly shutdown
         serve(
             app,
             host=options["host"],
@@ -190,8 +191,6 @@ def run(file: Path, broker_config: Path | None, tls_cert: Path | None, tls_key: 
             reload=app.reload,
             proxies=options["proxies"],
         )
-    finally:
-        app.close()
 
 
 def _app(config: dict[str, object], broker: dict[str, object] | None, options: dict[str, Any]) -> Any:

@@ -152,6 +152,11 @@ def test_servers_are_started_with_options_that_exist() -> None:
     assert compose["services"]["offload-server"]["stop_grace_period"] == "45s"
 
 
+def volumes_of(job: Any) -> list[dict[str, Any]]:
+    volumes: list[dict[str, Any]] = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["volumes"]
+    return volumes
+
+
 def test_jobs_are_started_with_options_that_exist() -> None:
     jobs = documents(EXAMPLES / "sweep" / "kubernetes.yaml")
     for job in jobs:
@@ -160,6 +165,10 @@ def test_jobs_are_started_with_options_that_exist() -> None:
         assert program == "serde-chain"
         check(words)
         assert job["spec"]["concurrencyPolicy"] == "Forbid"
+        if "--delete" in words:  # the manifest, in the current folder, outlives the pod
+            claims = {each["name"] for each in volumes_of(job) if "persistentVolumeClaim" in each}
+            kept = {each["mountPath"] for each in container["volumeMounts"] if each["name"] in claims}
+            assert container["workingDir"] in kept
     assert [job["metadata"]["name"] for job in jobs] == ["sweep", "audit"]
 
 
