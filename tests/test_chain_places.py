@@ -268,6 +268,18 @@ class TestOrder:
         assert chain.plain(b"") == chain._go_on(b"", context(), 0) == b"0123456"[:count]
 
 
+def test_a_missing_compression_stage_is_named() -> None:
+    data = SerializerChain.from_config({"value.serializers": "json, zstd"})({"name": "M 51"})
+    schema = {"type": "record", "name": "R", "fields": [{"name": "name", "type": "string"}]}
+    for stage in ("json", "bson", "avro"):
+        read = DeserializerChain.from_config({"value.deserializers": stage, "avro.schema": schema})
+        with pytest.raises(DecodeError, match="begin like zstd: is that stage missing before this one"):
+            read(data)
+    with pytest.raises(DecodeError) as raised:
+        DeserializerChain.from_config({"value.deserializers": "zstd, json"})(data[:-1])
+    assert raised.value.hint is None or "begin like" not in raised.value.hint
+
+
 class TestClosing:
     def test_a_close_that_fails_does_not_hide_what_is_wrong(self) -> None:
         class Stubborn(Write):
