@@ -163,7 +163,7 @@ ELSEWHERE = (
     Behaviour(
         "an undecodable record",
         "not applicable: it decodes nothing",
-        "`SerializationError` with the record; or skipped, or a dead letter: [consume.md](consume.md)",
+        "`SerializationError` with the record; or skipped, or a dead letter: [Reading records](consume.md)",
         "test_consumer.py::test_the_error_carries_the_record_and_its_place",
     ),
     Behaviour(
