@@ -10,6 +10,7 @@ from __future__ import annotations
 import json as standard_json
 import sys
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from payload_stores.errors import drop_data
@@ -17,7 +18,7 @@ from payload_stores.options import Option, boolean, choice, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.codecs import MAX_OUTPUT
-from serde_chain.errors import ConfigError, DecodeError, EncodeError
+from serde_chain.errors import ConfigError, DecodeError, EncodeError, shape_of
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
@@ -294,7 +295,24 @@ def _validator(config: Mapping[str, object]) -> Problem | None:
     validator = kind(schema)
 
     def problem(value: Any) -> str | None:
-        error = jsonschema.exceptions.best_match(validator.iter_errors(value))
-        return None if error is None else f"{error.json_path}: {error.message[:300]}"
+        try:
+            error = jsonschema.exceptions.best_match(validator.iter_errors(value))
+        except RecursionError:
+            return "it is nested too deep"
+        return None if error is None else _violation(error)
 
     return problem
+
+
+def _violation(error: Any) -> str:
+    """What a ``jsonschema.ValidationError`` reports, in words of the schema: its message quotes the value."""
+    names = {name for key, name in pairwise(error.absolute_schema_path) if key == "properties"}
+    # Other names are a part of the value.
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" if step in names else "[...]" for step in error.path)
+    where = "".join(("$", *steps))
+    if error.validator == "required":
+        return f"{where}: {error.message[:300]}"  # a name in the schema
+    if error.validator is None:
+        return f"{where} is not allowed"
+    wanted = standard_json.dumps(error.validator_value, default=str)
+    return f"{where} is {shape_of(error.instance)}, against {error.validator}: {wanted[:200]}"
