@@ -10,6 +10,7 @@ from typing import Any, Final
 from payload_stores.options import Option, boolean, text
 from payload_stores.plugins import require
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
+from serde_chain.schemas.in_time import in_time
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     TIMEOUT_S,
@@ -193,7 +194,7 @@ class ConfluentRegistry(SubjectNames):
 
     def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
         try:
-            return method(*arguments, **options)
+            return in_time(method, *arguments, **options)
         except self._library.SchemaRegistryError as error:
             unknown = self._is_not_found(error)
             said = f"HTTP {error.http_status_code}"
