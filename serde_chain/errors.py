@@ -28,6 +28,7 @@ whether the record is at fault or its surroundings; ``transient``, whether the s
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Final
@@ -75,6 +76,8 @@ __all__ = [
     "UntrustedReferenceError",
     "in_chain",
     "is_about_record",
+    "shape_of",
+    "without_data",
 ]
 
 
@@ -316,6 +319,49 @@ def is_about_record(error: BaseException) -> bool:
         seen.append(cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return True
+
+
+def shape_of(value: object) -> str:
+    """A value in an error's text: its type and size. Errors reach logs and dead letters, so they hold no payload.
+
+    Args:
+        value: The value.
+
+    Returns:
+        The type, with the length of text, bytes and containers, and the bits of an integer.
+
+    Example:
+        >>> shape_of("M 51"), shape_of(2**63), shape_of(0.5), shape_of(None)
+        ('str of length 4', 'int of 64 bits', 'float', 'None')
+    """
+    kind = type(value).__name__
+    if value is None:
+        return "None"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{kind} of {value.bit_length()} bits"
+    if isinstance(value, (str, bytes, bytearray, list, tuple, dict)):
+        return f"{kind} of length {len(value)}"
+    return kind
+
+
+# From the first quote to the last, since a value may have quotes; and numbers, but not those in names, as in int64.
+_DATA: Final = re.compile(r"""(?<!\w)[bu]?['"].*['"]|(?<![\w.])-?\d[\w.+-]*""", re.DOTALL)
+
+
+def without_data(error: BaseException) -> str:
+    """The text of a library's error, without what it may quote of a value: quoted text and numbers.
+
+    Args:
+        error: The error.
+
+    Returns:
+        Its type and the rest of its text, of at most 300 characters.
+
+    Example:
+        >>> without_data(ValueError("Could not convert 'M 51' with type str: tried to convert to int64"))
+        'ValueError: Could not convert … with type str: tried to convert to int64'
+    """
+    return f"{type(error).__name__}: {_DATA.sub('…', str(error))[:300]}"
 
 
 def _http_status(error: Any) -> int | None:

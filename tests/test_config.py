@@ -286,7 +286,9 @@ def test_both_sides_in_one_configuration() -> None:
 def test_booleans_and_numbers_as_text(text: str) -> None:
     schema = '{"type": "integer"}'
     chain = SerializerChain.from_config({"value.serializer": "json", "json.schema": schema, "json.validate": text})
-    with pytest.raises(EncodeError, match=r"does not match json\.schema: \$: 'text' is not of type 'integer'"):
+    with pytest.raises(
+        EncodeError, match=r'does not match json\.schema: \$ is str of length 4, against type: "integer"'
+    ):
         chain("text")
 
 

@@ -151,7 +151,7 @@ READERS: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 VALUES: dict[str, tuple[dict[str, Any], Any, str, str]] = {
     "field missing": (AVRO, {"ident": 1}, "Alert.id is missing", "stage=avro"),
-    "field of a wrong type": (AVRO, {"id": "x"}, "Alert.id is 'x' (str), expected long", "stage=avro"),
+    "field of a wrong type": (AVRO, {"id": "x"}, "Alert.id is str of length 1, expected long", "stage=avro"),
     "object in JSON": ({"value.serializers": "json"}, {"a": object()}, "not JSON", "stage=json"),
     "bytes for text": (
         {"value.serializers": "string"},

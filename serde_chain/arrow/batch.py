@@ -16,7 +16,7 @@ from payload_stores.errors import release
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
 from serde_chain.arrow.selection import Columns
-from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError
+from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError, without_data
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.signals import let_through
 
@@ -272,9 +272,7 @@ class Batch:
                     make([value])
                 except misfits as error:
                     values[at] = None
-                    failure = DecodeError(f"the record does not fit the column's type: {error}")
-                    failure.__cause__ = error
-                    self.fail(row(at), failure)
+                    self.fail(row(at), DecodeError(f"the record does not fit the column's type: {without_data(error)}"))
             return make(values)
 
     def take(self, column: Any) -> None:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.errors import ConfigError
+from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.record import Header
 
 __all__ = [
@@ -122,6 +122,8 @@ def plain(column: Any) -> Any:
         return plain(column.dictionary).take(column.indices)
     if types.is_struct(kind):
         children = {field.name: plain(column.field(at)) for at, field in enumerate(kind)}
+        if len(children) < len(kind):
+            raise EncodeError("two columns have the same name", hint="Give each column a unique name")
         changed = any(child.type != field.type for child, field in zip(children.values(), kind, strict=True))
         return with_children(column, children) if changed else column
     if types.is_list(kind) or types.is_large_list(kind):

@@ -13,7 +13,7 @@ from typing import Any, Final
 from serde_chain.arrow.batch import Batch, BatchForm, SupportsBatchForm, wrong_rows
 from serde_chain.arrow.columns import binary_column
 from serde_chain.base import Data, Stage, SupportsArrowType, is_same_work
-from serde_chain.errors import DecodeError, SerializationError
+from serde_chain.errors import DecodeError, SerializationError, without_data
 
 __all__ = ["declared_type", "find_form", "run"]
 
@@ -183,9 +183,9 @@ def _finish(stage: Any, objects: list[Any], batch: Batch) -> Any:
         return arrow.array(objects)
     except (arrow.ArrowException, OverflowError) as error:
         raise DecodeError(
-            f"the stage's results have no common Arrow type: {error}",
+            f"the stage's results have no common Arrow type: {without_data(error)}",
             hint="Give the stage a method arrow_type, or a batch form (serde_chain.arrow.SupportsBatchForm)",
-        ) from error
+        ) from None
 
 
 def _fitting(value: Any, kind: Any, arrow: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 from payload_stores.options import nearest
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import binary_column, cuts_of_rows, maps_as_dicts, plain, views
-from serde_chain.errors import ConfigError, EncodeError
+from serde_chain.errors import ConfigError, EncodeError, without_data
 from serde_chain.record import Context, Header
 
 __all__ = [
@@ -26,6 +26,7 @@ __all__ = [
 ]
 
 _PART_BYTES: Final = 8 << 20
+_GROWTH: Final = 8
 # Values with a larger average are passed on as views of the table.
 _LARGE_BYTES: Final = 1 << 16
 
@@ -119,11 +120,27 @@ def arrays_of(table: Any, part_bytes: int = _PART_BYTES) -> Iterator[Any]:
             hint="Pass a table or column of pyarrow, Polars, DuckDB or pandas; collect() a lazy frame; produce() takes "
             "single records",
         )
-    for chunk in map(plain, column.chunks if isinstance(column, arrow.ChunkedArray) else [column]):
-        start = 0
-        for stop in cuts_of_rows(chunk, part_bytes):
-            yield chunk.slice(start, stop - start)
-            start = stop
+    for chunk in column.chunks if isinstance(column, arrow.ChunkedArray) else [column]:
+        for piece in _plain_pieces(chunk, part_bytes):
+            start = 0
+            for stop in cuts_of_rows(piece, part_bytes):
+                yield piece.slice(start, stop - start)
+                start = stop
+
+
+def _plain_pieces(chunk: Any, part_bytes: int) -> Iterator[Any]:
+    """A chunk without dictionaries and views, whose rows may share a value of megabytes: by pieces of its real size."""
+    if plain(chunk.slice(0, 0)).type == chunk.type:
+        yield chunk
+        return
+    start, rows = 0, 1
+    while start < len(chunk) or not start:
+        piece = plain(chunk.slice(start, rows))
+        yield piece
+        if not len(piece):
+            return
+        start += len(piece)
+        rows = max(1, min(_GROWTH * rows, rows * part_bytes // max(piece.nbytes, 1)))
 
 
 def _exported(table: Any, arrow: Any) -> Any:
@@ -186,8 +203,10 @@ def _objects(stage: object, column: Any) -> list[Any]:
     own = stage.row_converter(column) if isinstance(stage, SupportsColumns) else None
     try:
         items: list[Any] = column.to_pylist()
+    except UnicodeDecodeError as error:
+        raise EncodeError(f"a text in the table is not UTF-8: {error.reason} at position {error.start}") from None
     except (OverflowError, ValueError) as error:
-        raise EncodeError(f"a date or time in the table is out of Python's range: {error}") from error
+        raise EncodeError(f"a date or time in the table is out of Python's range: {without_data(error)}") from None
     for convert in (maps_as_dicts(column.type), own):
         if convert is not None:
             items = [None if item is None else convert(item) for item in items]

@@ -129,7 +129,7 @@ def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, .
     for value in values:
         key, equals, content = value.partition("=")
         if not equals or not key.strip():
-            raise click.BadParameter(f"{value!r} is not KEY=VALUE")
+            raise click.BadParameter("one is not KEY=VALUE")  # not shown: it may be a password
         settings[key.strip()] = content
     return settings
 

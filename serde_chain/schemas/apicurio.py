@@ -14,6 +14,7 @@ from urllib.parse import quote
 from payload_stores.options import Option, choice, text, without_login
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.schemas.in_time import in_time
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     TIMEOUT_S,
@@ -261,7 +262,7 @@ class ApicurioRegistry(SubjectNames):
     def _ask(self, what: str, method: str, path: str, *, accepted: str | None = None, **options: object) -> Any:
         """Send a request. A refusal with the name ``accepted`` is returned, others are raised."""
         try:
-            answer = self._client.request(method, path, **options)
+            answer = in_time(self._client.request, method, path, **options)
         except Exception as error:  # the client does not wrap errors of TLS and of addresses
             failure = SchemaRegistryError(
                 f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from http import HTTPStatus
 from json import JSONDecodeError
@@ -10,6 +11,7 @@ from typing import Any, Final
 from payload_stores.options import Option, boolean, text
 from payload_stores.plugins import require
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
+from serde_chain.schemas.in_time import in_time
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     TIMEOUT_S,
@@ -28,6 +30,8 @@ _NO_SCHEMA: Final = (1 << 31) - 1
 _PATHS: Final = f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7"
 # Types of rules by which Confluent's serializers encrypt single fields, or the whole payload, and the modes that write.
 _ENCRYPTING: Final = frozenset({"ENCRYPT", "ENCRYPT_PAYLOAD"})
+# The user and password in an address, which the client quotes if it is none of http.
+_LOGIN: Final = re.compile(r"//\S*@")
 _WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
 
 CLIENT: Final = Option("schema.registry.*", text, "", secret=True, doc="settings of Confluent's registry client")
@@ -64,7 +68,8 @@ class ConfluentRegistry(SubjectNames):
         try:
             self._client = self._library.SchemaRegistryClient.new_client({**settings, **numbers})
         except (ValueError, TypeError) as error:
-            raise ConfigError(f"the schema registry client refuses its settings: {error}", key=URL.name) from error
+            told = _LOGIN.sub("//…@", str(error))
+            raise ConfigError(f"the schema registry client refuses its settings: {told}", key=URL.name) from None
 
     def schema_for(
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
@@ -193,7 +198,7 @@ class ConfluentRegistry(SubjectNames):
 
     def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
         try:
-            return method(*arguments, **options)
+            return in_time(method, *arguments, **options)
         except self._library.SchemaRegistryError as error:
             unknown = self._is_not_found(error)
             said = f"HTTP {error.http_status_code}"

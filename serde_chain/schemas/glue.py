@@ -14,6 +14,7 @@ from uuid import UUID
 from payload_stores.options import Option, choice, text, without_login
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.schemas.in_time import in_time
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     TIMEOUT_S,
@@ -71,7 +72,7 @@ class GlueRegistry(SubjectNames):
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError, ClientError
 
-        self._refused, self._unanswered = ClientError, BotoCoreError
+        self._refused, self._unanswered = ClientError, (BotoCoreError, TimeoutError)
         endpoint = without_login(ENDPOINT.read(config), ENDPOINT.name)
         try:
             # A separate session: boto3 creates its default session on first use, which is not thread-safe.
@@ -237,7 +238,7 @@ class GlueRegistry(SubjectNames):
 
     def _ask(self, what: str, method: Callable[..., Any], **arguments: object) -> Mapping[str, Any]:
         try:
-            answer: Mapping[str, Any] = method(**arguments)
+            answer: Mapping[str, Any] = in_time(method, **arguments)
         except self._refused as error:
             told = error.response["Error"]
             code = str(told.get("Code", ""))

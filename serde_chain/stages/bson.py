@@ -10,9 +10,10 @@ from typing import Any, Final
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer
-from serde_chain.errors import DecodeError, EncodeError
+from serde_chain.errors import DecodeError, EncodeError, without_data
 from serde_chain.schemas.nesting import MAX_DEPTH, check_depth, in_order
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget
+from serde_chain.signals import let_through
 
 __all__ = ["BsonDeserializer", "BsonSerializer"]
 
@@ -60,11 +61,13 @@ class BsonSerializer(PlainSerializer[Any]):
                 raise EncodeError(f"a BSON document is a mapping, not {type(data).__name__}")
             try:
                 check_depth(data)
+            except ValueError as error:
+                raise EncodeError(f"the value is not BSON: {error}") from error
+            try:
                 encoded: bytes = encode(in_order(data) if is_key else data, codec_options=options)
-            except Exception as error:
-                message = str(error)
-                drop_data(error)
-                raise EncodeError(f"the value is not BSON: {type(error).__name__}: {message[:300]}") from error
+            except Exception as error:  # noqa: BLE001  replaced: it may hold the document
+                let_through(error)
+                raise EncodeError(f"the value is not BSON: {_told(error)}") from None
             return encoded
 
         self.plain = write
@@ -97,6 +100,14 @@ class BsonDeserializer(PlainDeserializer[dict[str, Any]]):
             return value
 
         self.plain = read
+
+
+def _told(error: Exception) -> str:
+    """What the package says of a value that it refuses, without the value."""
+    text, _, kind = str(error).rpartition(", of type: ")
+    if text:
+        return f"{type(error).__name__}: it cannot encode {kind[:200]}"
+    return without_data(error)
 
 
 def _check(data: memoryview, budget: Budget) -> None:

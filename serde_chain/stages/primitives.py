@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer, Serializer, ShortBytes, is_stream
-from serde_chain.errors import DecodeError, EncodeError
+from serde_chain.errors import DecodeError, EncodeError, shape_of
 from serde_chain.handles import PayloadHandle
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _number_encoder(stage: str, layout: str, *accepts: type) -> Callable[[Any], 
         try:
             return pack(data)
         except (struct.error, OverflowError) as error:
-            raise EncodeError(f"{data!r} does not fit in {fixed.size} bytes, the size of {stage}") from error
+            raise EncodeError(f"{shape_of(data)} does not fit in {fixed.size} bytes, the size of {stage}") from error
 
     return encode
 
@@ -124,10 +124,10 @@ def _decode_uuid(data: Buffer) -> uuid.UUID:
     text = _decode_text(data)
     try:
         parsed = uuid.UUID(text)
-    except ValueError as error:
-        raise DecodeError(f"{text[:50]!r} is not a UUID") from error
+    except ValueError:
+        raise DecodeError(f"{shape_of(text)} is not a UUID") from None
     if str(parsed) != text.lower():  # uuid.UUID also accepts braces, URNs and missing hyphens
-        raise DecodeError(f"{text[:50]!r} is not a UUID of 36 characters")
+        raise DecodeError(f"{shape_of(text)} is not a UUID of 36 characters")
     return parsed
 
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 
 from serde_chain.base import Buffer
 from serde_chain.record import Context, get_header, remove_headers, set_headers
-from serde_chain.wire.foreign import ForeignFormat, document, s3_reference_of_arn
+from serde_chain.wire.foreign import MAX_DOCUMENT_BYTES, ForeignFormat, document, s3_reference_of_arn
 from serde_chain.wire.json_text import take_out
 from serde_chain.wire.reference_format import Reference
 
@@ -81,7 +81,7 @@ def _is_structured(ctx: Context | None) -> bool:
 
 def _event(data: Buffer) -> tuple[dict[str, Any], dict[str, bytes]]:
     """A structured event without its data; and these, as they are written."""
-    rest, inside = take_out(data, _DATA)
+    rest, inside = take_out(data, _DATA, MAX_DOCUMENT_BYTES)
     event = document(rest)
     if event is None:
         raise ValueError("the event is not a JSON object")

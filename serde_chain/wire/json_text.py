@@ -20,13 +20,14 @@ _OPEN: Final = re.compile(rb"[ \t\n\r]*\{[ \t\n\r]*")
 _COMMA: Final = re.compile(rb"[ \t\n\r]*,[ \t\n\r]*")
 
 
-def take_out(text: Buffer, names: Collection[str]) -> tuple[bytes, dict[str, bytes]]:
+def take_out(text: Buffer, names: Collection[str], most_bytes: int | None = None) -> tuple[bytes, dict[str, bytes]]:
     """Take members out of an object.
 
     Args:
         text: JSON in UTF-8. What is no object stays whole, and what is malformed stays malformed. In the members taken
             out, only strings and brackets are looked at.
         names: Names of the members.
+        most_bytes: Where to stop: so many bytes outside of these members, as of a document that is refused anyway.
 
     Returns:
         The text with null in their place; and their values as written, of several with one name the last.
@@ -35,16 +36,17 @@ def take_out(text: Buffer, names: Collection[str]) -> tuple[bytes, dict[str, byt
         >>> take_out(b'{"id": 1, "data": {"flux": 1.10}}', ["data"])
         (b'{"id": 1, "data": null}', {'data': b'{"flux": 1.10}'})
     """
-    view, kept = memoryview(text), 0
+    view, kept, outside = memoryview(text), 0, 0
     rest: list[Buffer] = []
     taken: dict[str, bytes] = {}
     separator = _OPEN.match(text)
-    while separator is not None:
+    while separator is not None and (most_bytes is None or outside <= most_bytes):
         name = _NAME.match(text, separator.end())
         end = None if name is None else _end(text, name.end())
         if name is None or end is None:
             break
         label = _label(name[1])
+        outside += (name.end() if label in names else end) - separator.start()
         if label in names:
             rest += [view[kept : name.end()], b"null"]
             taken[label], kept = bytes(view[name.end() : end]), end

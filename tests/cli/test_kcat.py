@@ -102,7 +102,7 @@ def test_other_commands(broker: KafkaBroker, topic: str, tmp_path: Path) -> None
         (("-b", "h"), "Missing argument 'TOPIC', or -t."),
         (("no-such-file", "t"), "Invalid value for 'CONFIG': File 'no-such-file' does not exist."),
         (("-b", "h", "t", "more"), "Got unexpected extra argument (more)"),
-        (("-b", "h", "-t", "t", "-X", "novalue"), "'novalue' is not KEY=VALUE"),
+        (("-b", "h", "-t", "t", "-X", "sasl.password:secret"), "one is not KEY=VALUE"),
         (("-b", "h", "-t", "t", "-f", "%s", "--json"), "--format excludes --output and --json"),
     ],
 )

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serde_chain import DeserializerChain, RecordContext, SerializationError
+from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializationError
 from tests.http_servers import reply, serve
 
 
@@ -44,6 +44,14 @@ def read(registry: Registry, stage: str, data: bytes, **settings: object) -> Any
     config = {"value.deserializers": stage, "schema.registry.url": registry.url, **settings}
     with DeserializerChain.from_config(config) as chain:
         return chain(b"\0\0\0\0\1" + data, RecordContext("alerts", "value", []))
+
+
+def test_an_address_that_is_refused_is_shown_without_its_login() -> None:
+    with pytest.raises(ConfigError, match="Invalid url htps://…@registry") as caught:
+        DeserializerChain.from_config(
+            {"value.deserializers": "avro", "schema.registry.url": "htps://alice:secret@registry"}
+        )
+    assert caught.value.__suppress_context__
 
 
 def record(*fields: dict[str, Any]) -> str:

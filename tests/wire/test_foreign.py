@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from serde_chain import EncodeError, RecordContext
 from serde_chain.catalogue import find_format
 from serde_chain.wire.foreign import MAX_DOCUMENT_BYTES
+from serde_chain.wire.json_text import take_out
 from serde_chain.wire.reference_format import Reference
 
 NAMES = ("aws-extended", "cloudevents", "eventbridge", "kafscale", "ticdc")
@@ -120,6 +121,18 @@ def test_json_inside_a_structured_event_stays_as_it_is_written(data: bytes) -> N
     ctx = context(STRUCTURED)
     find_format("cloudevents").restore_headers(b'{"id": "7", "data": %b, "n": 5}' % data, ctx, is_key=False)
     assert ctx.headers == [("ce_id", b"7"), ("ce_n", b"5")]
+
+
+def test_members_are_taken_out_of_a_document_that_may_be_accepted() -> None:
+    text = b'{"data": 1, "id": "' + b"." * 50 + b'", "data": 2}'
+    assert take_out(text, ["data"]) == (text.replace(b"1", b"null").replace(b"2", b"null"), {"data": b"2"})
+    assert take_out(text, ["data"], 40) == (text.replace(b"1", b"null"), {"data": b"1"})
+    for event in (
+        b'{"data":1' + b',"data":1' * MAX_DOCUMENT_BYTES + b"}",
+        b'{"x":"' + b"." * MAX_DOCUMENT_BYTES + b'"}',
+    ):
+        with pytest.raises(ValueError, match="more than 1048576"):
+            read("cloudevents", event, STRUCTURED)
 
 
 def test_numbers_of_eventbridge_keep_their_digits() -> None:

@@ -15,7 +15,7 @@ from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.codec import Encoded, Encoder, Record
-from serde_chain.errors import ConfigError, EncodeError, SerializationError
+from serde_chain.errors import ConfigError, EncodeError, SerializationError, without_data
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.signals import let_through
@@ -296,8 +296,8 @@ def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:
     try:
         items: list[Any] = column.to_pylist()
     except (OverflowError, ValueError) as error:
-        problem = f"a date or time in the column {field} is out of Python's range: {error}"
-        raise EncodeError(problem, field=field) from error
+        problem = f"a date or time in the column {field} is out of Python's range: {without_data(error)}"
+        raise EncodeError(problem, field=field) from None
     for convert in (maps_as_dicts(column.type), fitter and fitter(column.type)):
         if convert is not None:
             items = [None if item is None else convert(item) for item in items]

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from payload_stores.plugins import require
+from serde_chain.errors import shape_of
 
 __all__ = ["converter"]
 
@@ -40,8 +41,8 @@ def converter(kind: Any) -> Convert:
         except _MisfitError as misfit:
             where = "".join(misfit.path)
             raise ValueError(
-                f"{where.removeprefix('.') or 'the value'} is {_shown(misfit.value)}, expected {misfit.expected}"
-            ) from misfit.__cause__
+                f"{where.removeprefix('.') or 'the value'} is {shape_of(misfit.value)}, expected {misfit.expected}"
+            ) from None  # its cause quotes the value
 
     return checked
 
@@ -70,8 +71,8 @@ def _make(kind: Any, types: Any) -> Convert:
             return None
         try:
             return convert(value, kind)
-        except (TypeError, ValueError, ArithmeticError) as error:
-            raise _MisfitError(value, kind) from error
+        except (TypeError, ValueError, ArithmeticError):
+            raise _MisfitError(value, kind) from None
 
     return leaf
 
@@ -97,7 +98,8 @@ def _map(kind: Any, types: Any) -> Convert:
             return None
         if not isinstance(value, Mapping):
             raise _MisfitError(value, "an object")
-        return [(key, _at(f".{key}", convert, item)) for key, item in value.items()]
+        # Keys are a part of the value.
+        return [(key, _at("[...]", convert, item)) for key, item in value.items()]
 
     return mapping
 
@@ -197,7 +199,3 @@ _LEAVES: Final[tuple[tuple[str, Callable[[Any, Any], Any]], ...]] = (
     ("is_date", _date),
     ("is_timestamp", _timestamp),
 )
-
-
-def _shown(value: object) -> str:
-    return f"{repr(value)[:80]} ({type(value).__name__})"

@@ -19,7 +19,7 @@ from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, MovesFields, Serializer
 from serde_chain.codecs import MAX_OUTPUT
-from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
+from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, shape_of, without_data
 from serde_chain.lookups import Lookups
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import KEY, VALUE, Context, key_of
@@ -249,8 +249,9 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
                 buffer.write(prefix)
             try:
                 write(buffer, parsed, data)
-            except Exception as error:
-                raise _misfit(data, schema, error) from error
+            except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
+                let_through(error)
+                raise _misfit(data, schema, error) from None
             return buffer.getvalue()
 
         if self._native is None or is_file or schema.unbounded:
@@ -705,9 +706,8 @@ def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
         invalid = _invalid(data, schema)
     except Exception as stumble:  # noqa: BLE001, validation may fail on unwritable values
         let_through(stumble)
-        error.add_note(f"validation failed too: {stumble!r}")
         invalid = None
-    return invalid or EncodeError(f"the value does not match the schema {schema.name}: {error}")
+    return invalid or EncodeError(f"the value does not match the schema {schema.name}: {without_data(error)}")
 
 
 def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
@@ -733,8 +733,7 @@ def _type_name(schema: Any) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return f"missing or {text}" if value is None else f"{text[:80]} ({type(value).__name__})"
+    return "missing or None" if value is None else shape_of(value)
 
 
 def _in_order(data: Any) -> Any:

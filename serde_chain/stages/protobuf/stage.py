@@ -15,7 +15,7 @@ from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.codecs import MAX_OUTPUT
-from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError
+from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, without_data
 from serde_chain.lookups import Lookups
 from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
@@ -32,6 +32,7 @@ from serde_chain.schemas.schema_registry import (
     UsesRegistry,
     framing_of,
 )
+from serde_chain.signals import let_through
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.fields import field_type
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME, TYPE
@@ -161,7 +162,10 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
                 "dictionary of its fields"
             )
         if recursive:
-            check_depth(data)
+            try:
+                check_depth(data)
+            except ValueError as error:
+                raise EncodeError(f"the value does not match {descriptor.full_name}: {error}") from error
         return message_class(**data)
 
     def encode(data: Any) -> bytes:
@@ -169,10 +173,18 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
             return write(data if isinstance(data, message_class) else message_of(data))
         except EncodeError:
             raise
-        except Exception as error:  # protobuf raises its own error, and several of Python's
-            raise EncodeError(f"the value does not match {descriptor.full_name}: {error}") from error
+        except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
+            let_through(error)
+            raise EncodeError(f"the value does not match {descriptor.full_name}: {_told(error)}") from None
 
     return encode
+
+
+def _told(error: Exception) -> str:
+    """What protobuf says of a value that it refuses, without the value; this one it does not quote."""
+    if "got non-string argument" in str(error):
+        return f"{type(error).__name__}: the name of a field is not text"
+    return without_data(error)
 
 
 class _Known(NamedTuple):

@@ -107,15 +107,15 @@ GOOD: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": "seven"}, r"R\.id is 'seven' \(str\), expected long"),
-        ({"id": 2**63}, r"R\.id is 9223372036854775808 \(int\), expected long"),
+        ({"id": "seven"}, r"R\.id is str of length 5, expected long"),
+        ({"id": 2**63}, r"R\.id is int of 64 bits, expected long"),
         ({"id": None}, r"R\.id is missing or None, expected long"),
         ({"position": {"ra": 1.0}}, r"Position\.dec is missing or None, expected double"),
-        ({"position": {"ra": "east", "dec": 2.0}}, r"Position\.ra is 'east' \(str\), expected double"),
-        ({"detections": [{"flux": 1.0}, {"flux": "faint"}]}, r"Detection\.flux is .faint. .* expected null or float"),
+        ({"position": {"ra": "east", "dec": 2.0}}, r"Position\.ra is str of length 4, expected double"),
+        ({"detections": [{"flux": 1.0}, {"flux": "faint"}]}, r"\.flux is str of length 5, expected null or float"),
         ({"detections": {"flux": 1.0}}, r"R\.detections is .* expected array"),
-        ({"band": "z"}, r"R\.band is 'z' \(str\), expected enum Band"),
-        ({"hash": b"abc"}, r"R\.hash is b'abc' \(bytes\), expected fixed Hash"),
+        ({"band": "z"}, r"R\.band is str of length 1, expected enum Band"),
+        ({"hash": b"abc"}, r"R\.hash is bytes of length 3, expected fixed Hash"),
     ],
 )  # fmt: skip
 def test_the_field_that_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:

@@ -297,9 +297,9 @@ def test_files_are_streamed(config: dict[str, Any], tmp_path: Path) -> None:
 
 
 def test_values_of_another_type_are_left_to_the_serializers_error(config: dict[str, Any], store: FaultyStore) -> None:
-    with pytest.raises(EncodeError, match=r"stampData is .*'xxx"):
+    with pytest.raises(EncodeError, match=r"stampData is .* expected null or bytes"):
         written(config, {**SMALL, "cutoutScience": {"stampData": "x" * 10_000}})
-    with pytest.raises(EncodeError, match="text is b'xxx"):
+    with pytest.raises(EncodeError, match="text is bytes of length 10000"):
         written(config, {**SMALL, "text": b"x" * 10_000})
     assert store.calls == []
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
 from payload_stores.plugins import require
-from serde_chain.errors import EncodeError
+from serde_chain.errors import EncodeError, without_data
 from serde_chain.stages.avro.resolution import bare, kind, members
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -53,7 +53,8 @@ def _check(schema: Any, column: Any, path: str, field: str, named: Mapping[str, 
         try:
             column.cast(_INTEGERS[which])
         except arrow.ArrowInvalid as error:
-            raise EncodeError(f"{path} does not fit the schema's {which}: {error}", field=field, stage="avro") from None
+            why = f"{path} does not fit the schema's {which}: {without_data(error)}"
+            raise EncodeError(why, field=field, stage="avro") from None
 
 
 def branch_namer(schema: AvroSchema, type_: Any) -> Convert | None:
