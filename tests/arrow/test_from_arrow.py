@@ -315,11 +315,12 @@ def offloading() -> Iterator[tuple[SerializerChain, Failing]]:
 
 def test_a_failed_upload_names_its_row_and_leaves_no_payload(offloading: tuple[SerializerChain, Failing]) -> None:
     chain, store = offloading
-    good = chain.from_arrow(pa.array(["first"]), topic="t").values.to_pylist()
+    topic = "uploads-that-fail"  # the memory is that of all tests
+    good = chain.from_arrow(pa.array(["first"]), topic=topic).values.to_pylist()
     with pytest.raises(SerializationError) as raised:
-        chain.from_arrow(pa.array(["first", "second", "it fails", "fourth"]), topic="t")
+        chain.from_arrow(pa.array(["first", "second", "it fails", "fourth"]), topic=topic)
     assert raised.value.row == 2
-    assert [item.reference.encode() for item in store.list("t")] == good
+    assert [item.reference.encode() for item in store.list(topic)] == good
 
 
 def test_keys_for_stages_that_need_them(tmp_path: Path) -> None:
