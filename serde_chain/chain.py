@@ -46,7 +46,7 @@ from serde_chain.catalogue import (
     stage_type,
     tell_placeholder,
 )
-from serde_chain.codecs import codec_of
+from serde_chain.codecs import missing_stage
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import (
     ConfigError,
@@ -377,8 +377,8 @@ class _Chain(Stage):
         failure = self._error(at, error, ctx)
         if isinstance(failure, EncodeError) and failure.hint is None:
             failure.hint = self._advice(at, data)
-        if isinstance(failure, DecodeError) and failure is error:
-            failure.hint = self._missing_codec(at, data) or failure.hint
+        elif isinstance(failure, DecodeError) and failure.hint is None and self._reads_objects(at):
+            failure.hint = missing_stage(data)
         raise failure from failure.__cause__
 
     def _advice(self, at: int, data: Any) -> str | None:
@@ -394,12 +394,10 @@ class _Chain(Stage):
             return f"It takes bytes, not {kind}: begin the chain with a stage for objects, such as json"
         return None
 
-    def _missing_codec(self, at: int, data: Any) -> str | None:
-        """Advice for a deserializer of objects that received compressed bytes."""
+    def _reads_objects(self, at: int) -> bool:
+        """Whether a stage makes objects of bytes."""
         stage = self._stages[at] if at < len(self._stages) else None
-        reads_objects = isinstance(stage, Deserializer) and stage.gives is Data.OBJECT
-        codec = codec_of(data) if reads_objects and isinstance(data, (bytes, bytearray, memoryview)) else None
-        return None if codec is None else f"The bytes begin like {codec.name}: is that stage missing before this one?"
+        return isinstance(stage, Deserializer) and stage.gives is Data.OBJECT
 
     def _configure_first(self, at: int, error: Exception) -> str | None:
         """Advice for a stage that lacks an attribute because ``configure`` was never called."""

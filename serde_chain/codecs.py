@@ -38,7 +38,7 @@ from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.wire import varint
 
-__all__ = ["CODECS", "MAX_OUTPUT", "Codec", "codec_of"]
+__all__ = ["CODECS", "MAX_OUTPUT", "Codec", "codec_of", "missing_stage"]
 
 MAX_OUTPUT: Final = Option(
     "compression.max.output.bytes", integer(1), 256 << 20, doc="maximum size of a decompressed payload"
@@ -387,3 +387,20 @@ CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4()
 def codec_of(data: Buffer) -> Codec | None:
     """The codec whose magic number begins the data, or None."""
     return next((codec for codec in CODECS.values() if codec.magic and codec.begins(data)), None)
+
+
+def missing_stage(data: object) -> str | None:
+    r"""Advice for data that a stage cannot read, if they are compressed.
+
+    Args:
+        data: The data.
+
+    Returns:
+        A hint for the error; None if no magic number begins the data.
+
+    Example:
+        >>> missing_stage(b"\x28\xb5\x2f\xfd")
+        'The bytes begin like zstd: is that stage missing before this one?'
+    """
+    codec = codec_of(data) if isinstance(data, (bytes, bytearray, memoryview)) else None
+    return None if codec is None else f"The bytes begin like {codec.name}: is that stage missing before this one?"

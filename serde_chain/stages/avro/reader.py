@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
+from serde_chain.codecs import missing_stage
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 from serde_chain.schemas.framing import NONE, Framing
@@ -110,7 +111,7 @@ class AvroReader:
             except unresolved:
                 raise _unresolved(problems) from None  # fastavro's text is about the rewritten schemas
             except Exception as error:
-                raise unreadable(error) from error
+                raise unreadable(error, data) from error
             if buffer.tell() != len(data):
                 raise DecodeError(
                     f"the Avro record is followed by {len(data) - buffer.tell()} bytes",
@@ -191,7 +192,7 @@ def _unresolved(problems: tuple[str, ...]) -> DecodeError:
     )
 
 
-def unreadable(error: Exception) -> DecodeError:
+def unreadable(error: Exception, data: Buffer) -> DecodeError:
     """The error of a record whose bytes fastavro, or the look over them, refuses."""
     told = str(error)
     drop_data(error)
@@ -200,9 +201,9 @@ def unreadable(error: Exception) -> DecodeError:
     if isinstance(error, EOFError):
         return DecodeError(
             f"the Avro record is truncated: {told or 'no bytes left'}",
-            hint="Was it written with another schema, or an older version of the class?",
+            hint=missing_stage(data) or "Was it written with another schema, or an older version of the class?",
         )
     return DecodeError(
         f"the bytes are not a record of the schema: {type(error).__name__}: {told}",
-        hint="Was it written with another schema, or an older version of the class?",
+        hint=missing_stage(data) or "Was it written with another schema, or an older version of the class?",
     )

@@ -554,7 +554,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         try:
             return only_record(data, self._reader_of)
         except Exception as error:
-            raise unreadable(error) from error
+            raise unreadable(error, data) from error
 
     def _read_file(self, data: Buffer) -> Any:
         try:
@@ -562,7 +562,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         except DecodeError:
             raise
         except Exception as error:
-            raise unreadable(error) from error
+            raise unreadable(error, data) from error
         if self._makes is not None:
             records = list(map(self._makes.read, records))
         return records[0] if len(records) == 1 else records
