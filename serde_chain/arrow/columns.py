@@ -132,6 +132,9 @@ def plain(column: Any) -> Any:
         return made.cast(arrow.list_(made.type.value_field)) if types.is_large_list(kind) else made
     if types.is_fixed_size_list(kind):
         return plain(column.cast(arrow.list_(kind.value_field)))
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        # Not by a cast: that of overlapping views is an invalid array in pyarrow 26.
+        return plain(arrow.array(column.to_pylist(), arrow.list_(kind.value_field)))
     return _plain_leaf(column)
 
 
