@@ -141,8 +141,9 @@ def sweep(  # noqa: PLR0917, click passes them by name
         "seconds": round(time.monotonic() - started, 1),
     }
     lines = [
-        f"{report.live:,} payloads are in use, {report.listed:,} in the stores are older than the grace period",
-        f"{report.orphans:,} of these {'is' if report.orphans == 1 else 'are'} in no record",
+        f"{report.live:,} {'payload is' if report.live == 1 else 'payloads are'} in use, "
+        f"{report.listed:,} in the stores {_are(report.listed)} older than the grace period",
+        f"{report.orphans:,} of these {_are(report.orphans)} in no record",
     ]
     if delete:
         lines.append(f"{report.deleted:,} deleted, {report.bytes:,} bytes")
@@ -150,6 +151,10 @@ def sweep(  # noqa: PLR0917, click passes them by name
     else:
         lines.append(f"nothing was deleted; --delete would free {report.bytes:,} bytes")
     say(content, "\n".join(lines), as_json=as_json)
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 @click.command(epilog=example("audit client.toml alerts"))
