@@ -141,8 +141,10 @@ def sweep(  # noqa: PLR0917, click passes them by name
         "seconds": round(time.monotonic() - started, 1),
     }
     lines = [
-        f"{report.live:,} {'payload is' if report.live == 1 else 'payloads are'} in use, "
-        f"{report.listed:,} in the stores {_are(report.listed)} older than the grace period",
+        (
+            f"{report.live:,} {'payload is' if report.live == 1 else 'payloads are'} in use, "
+            f"{report.listed:,} in the stores {_are(report.listed)} older than the grace period"
+        ),
         f"{report.orphans:,} of these {_are(report.orphans)} in no record",
     ]
     if delete:
