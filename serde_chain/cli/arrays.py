@@ -22,10 +22,10 @@ def summary(value: object) -> str | None:
         >>> summary(numpy.zeros((512, 512), "f4")), summary("M 51")
         ('<float32 array, shape (512, 512)>', None)
     """
-    if _is_a("numpy", "ndarray", value):
+    if _is_array(value):
         array: Any = value
         return f"<{str(array.dtype)[:_MOST]} array, shape {array.shape}>"
-    if _is_a("pyarrow", "Table", value):
+    if _is_table(value):
         table: Any = value
         columns = ", ".join(table.column_names[:_MOST])
         return f"<table, {table.num_rows:,} rows of {columns[:_MOST]}>"
@@ -50,13 +50,13 @@ def as_file(value: object) -> tuple[bytes, str] | None:
         >>> content[:6], suffix
         (b'\x93NUMPY', '.npy')
     """
-    if _is_a("numpy", "ndarray", value):
+    if _is_array(value):
         from numpy.lib import format as npy
 
         content = io.BytesIO()
         npy.write_array(content, cast("Any", value), allow_pickle=False)
         return content.getvalue(), ".npy"
-    if _is_a("pyarrow", "Table", value):
+    if _is_table(value):
         import pyarrow as pa
 
         sink, table = pa.BufferOutputStream(), cast("Any", value)
@@ -66,7 +66,12 @@ def as_file(value: object) -> tuple[bytes, str] | None:
     return None
 
 
-def _is_a(package: str, kind: str, value: object) -> bool:
-    """Whether a value is of a package's type, without importing it: whoever made the value has imported it."""
-    loaded: Any = sys.modules.get(package)
-    return loaded is not None and isinstance(value, getattr(loaded, kind))
+# A package that is not loaded has made no value.
+def _is_array(value: object) -> bool:
+    numpy: Any = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _is_table(value: object) -> bool:
+    arrow: Any = sys.modules.get("pyarrow")
+    return arrow is not None and isinstance(value, arrow.Table)

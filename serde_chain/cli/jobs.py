@@ -19,7 +19,7 @@ import click
 
 from payload_stores.plugins import require
 from serde_chain.cli.arguments import FILE, example
-from serde_chain.cli.output import Telling, printable, say
+from serde_chain.cli.output import Telling, are, number, printable, say
 from serde_chain.errors import JobError
 
 if TYPE_CHECKING:
@@ -142,10 +142,10 @@ def sweep(  # noqa: PLR0917, click passes them by name
     }
     lines = [
         (
-            f"{report.live:,} {'payload is' if report.live == 1 else 'payloads are'} in use, "
-            f"{report.listed:,} in the stores {_are(report.listed)} older than the grace period"
+            f"{number(report.live, 'payload')} {are(report.live)} in use, "
+            f"{report.listed:,} in the stores {are(report.listed)} older than the grace period"
         ),
-        f"{report.orphans:,} of these {_are(report.orphans)} in no record",
+        f"{report.orphans:,} of these {are(report.orphans)} in no record",
     ]
     if delete:
         lines.append(f"{report.deleted:,} deleted, {report.bytes:,} bytes")
@@ -153,10 +153,6 @@ def sweep(  # noqa: PLR0917, click passes them by name
     else:
         lines.append(f"nothing was deleted; --delete would free {report.bytes:,} bytes")
     say(content, "\n".join(lines), as_json=as_json)
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 @click.command(epilog=example("audit client.toml alerts"))

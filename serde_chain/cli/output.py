@@ -21,10 +21,12 @@ __all__ = [
     "Moving",
     "Screen",
     "Telling",
+    "are",
     "complain",
     "is_terminal",
     "iso_time",
     "make_folder",
+    "number",
     "plain",
     "printable",
     "say",
@@ -169,3 +171,23 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise click.UsageError(f"the folder {path} cannot be created: {error.strerror}") from error
+
+
+def number(count: int, what: str) -> str:
+    """A number of things, in words.
+
+    Example:
+        >>> number(1, "partition"), number(2000, "partition")
+        ('1 partition', '2,000 partitions')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def are(count: int) -> str:
+    """The verb behind a number of things.
+
+    Example:
+        >>> are(1), are(2)
+        ('is', 'are')
+    """
+    return "is" if count == 1 else "are"

@@ -47,7 +47,7 @@ class TableRows:
         row: Position of the current row; the caller counts it up.
 
     Raises:
-        ConfigError: There is no chain of values.
+        ConfigError: No chain of values is configured.
 
     Example:
         >>> import pyarrow as pa

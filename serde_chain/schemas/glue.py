@@ -122,7 +122,7 @@ class GlueRegistry(SubjectNames):
         return _registered(answer, schema_type)
 
     def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
-        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. Glue checks only what is registered."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. Glue checks compatibility only on registration."""
         return None
 
     def _find(self, subject: str, schema: str) -> UUID | None:

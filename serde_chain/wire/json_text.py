@@ -24,8 +24,8 @@ def take_out(text: Buffer, names: Collection[str], most_bytes: int | None = None
     """Take members out of an object.
 
     Args:
-        text: JSON in UTF-8. What is no object stays whole, and what is malformed stays malformed. In the members taken
-            out, only strings and brackets are looked at.
+        text: JSON in UTF-8. Other types than objects are returned whole, and malformed text is not repaired. In the
+            members taken out, only strings and brackets are checked.
         names: Names of the members.
         most_bytes: Where to stop: so many bytes outside of these members, as of a document that is refused anyway.
 

@@ -92,6 +92,19 @@ def test_there_and_back(config: dict[str, Any], topic: str, tmp_path: Path) -> N
     assert len([path for path in (tmp_path / "payloads").rglob("*") if path.is_file()]) == 2
 
 
+async def waiting(broker: KafkaBroker, topic: str, folder: Path) -> Readers:
+    """Start a broker with a large record whose store is away; returns when the record waits."""
+    readers = Readers(broker, topic)
+    await broker.connect()
+    await broker.publish(LARGE, topic=topic)
+    (folder / "payloads").rename(folder / "away")
+    waits = asyncio.Event()
+    with told("a record waits", waits.set):
+        await broker.start()
+        await asyncio.wait_for(waits.wait(), SECONDS)
+    return readers
+
+
 def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
     config: dict[str, Any], topic: str, tmp_path: Path
 ) -> None:
@@ -101,14 +114,7 @@ def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
 
     async def main() -> None:
         broker = KafkaBroker(config)
-        readers = Readers(broker, topic)
-        await broker.connect()
-        await broker.publish(LARGE, topic=topic)
-        (tmp_path / "payloads").rename(tmp_path / "away")
-        waits = asyncio.Event()
-        with told("a record waits", waits.set):
-            await broker.start()
-            await asyncio.wait_for(waits.wait(), SECONDS)
+        readers = await waiting(broker, topic, tmp_path)
         assert readers.found.empty()
         (tmp_path / "away").rename(tmp_path / "payloads")
         assert await readers.get() == (LARGE, {})
@@ -256,14 +262,7 @@ def test_a_stop_does_not_wait_for_a_store_that_is_away(config: dict[str, Any], t
 
     async def main() -> None:
         broker = KafkaBroker(config)
-        readers = Readers(broker, topic)
-        await broker.connect()
-        await broker.publish(LARGE, topic=topic)
-        (tmp_path / "payloads").rename(tmp_path / "away")
-        waits = asyncio.Event()
-        with told("a record waits", waits.set):
-            await broker.start()
-            await asyncio.wait_for(waits.wait(), SECONDS)
+        readers = await waiting(broker, topic, tmp_path)
         broker.config.broker_config.graceful_timeout = 10 * SECONDS  # of FastStream, for the handler
         await asyncio.wait_for(broker.stop(), SECONDS)
         assert readers.found.empty()

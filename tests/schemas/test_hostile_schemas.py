@@ -1,4 +1,4 @@
-"""Schemas of a registry, whoever has registered them: documented errors, and no more work than they are worth."""
+"""Hostile schemas in a registry: documented errors, in bounded time."""
 
 import json
 from collections.abc import Iterator

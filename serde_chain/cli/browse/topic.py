@@ -166,7 +166,7 @@ class Readers:
 
     @contextmanager
     def open(self) -> Iterator[PartitionReader]:
-        """A reader that nobody else uses. After an error, it is not used again.
+        """A reader for exclusive use, discarded after an error.
 
         Raises:
             ConfigError: The Kafka client refuses its configuration.

@@ -13,7 +13,7 @@ from serde_chain.clients.confluent.partitions import PartitionReader, client_set
 from serde_chain.config import Resolved
 from serde_chain.errors import ContextualError
 
-__all__ = ["Check", "Checks", "Finding", "Level", "Look", "TopicFacts", "UnknownError", "number"]
+__all__ = ["Check", "Checks", "Finding", "Level", "Look", "TopicFacts", "UnknownError"]
 
 TIMEOUT_S: Final = 10.0
 
@@ -22,16 +22,6 @@ class UnknownError(ContextualError):
     """The broker does not report a fact that a check needs."""
 
     context_fields = ("topic", "partition", "offset")
-
-
-def number(count: int, what: str) -> str:
-    """A number of things, in words.
-
-    Example:
-        >>> number(1, "partition"), number(2000, "partition")
-        ('1 partition', '2,000 partitions')
-    """
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 class Level(StrEnum):

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
-from serde_chain.cli.output import Screen, iso_time, plain, say
+from serde_chain.cli.output import Screen, iso_time, number, plain, say
 from serde_chain.cli.program import FAILED
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def doctor(  # noqa: PLR0917, click passes them by name
     tested: a tiny payload is written to each store, read and deleted; no record is produced, and no schema
     registered. Exit code 1: there is an error; with --strict, also for a warning.
     """
-    from serde_chain.cli.doctor.base import Level, number
+    from serde_chain.cli.doctor.base import Level
     from serde_chain.cli.doctor.examine import examine
 
     counts: Counter[str] = Counter()

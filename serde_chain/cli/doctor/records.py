@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem
 from serde_chain.cli.decoding import Decoding
-from serde_chain.cli.doctor.base import Check, Finding, Level, Look, number
+from serde_chain.cli.doctor.base import Check, Finding, Level, Look
 from serde_chain.cli.doctor.topics import newest_records
+from serde_chain.cli.output import are, number
 from serde_chain.errors import SerializationError
 from serde_chain.stages.avro import native
 from serde_chain.stages.avro.reader import CONTAINER
@@ -102,18 +103,14 @@ class _Newest:
             return Check("records", Level.OK, "there are no records to read", topic=topic)
         if not self._findings:
             read = f"the newest {number(self._count, 'record')} of {number(len(self._partitions), 'partition')} "
-            return Check("records", Level.OK, f"{read}{_are(self._count)} readable", topic=topic)
+            return Check("records", Level.OK, f"{read}{are(self._count)} readable", topic=topic)
         ends = {(partition, offset) for (partition, _), offset in self._ends.items()}
         is_newest = any((each.partition, each.offset) in ends for each in self._findings)
         wrong = len(self._findings)
-        message = f"{wrong:,} of the newest {number(self._count, 'record')} {_are(wrong)} unreadable"
+        message = f"{wrong:,} of the newest {number(self._count, 'record')} {are(wrong)} unreadable"
         message += "" if is_newest else ", but not the last one of a partition"
         level = Level.ERROR if is_newest else Level.WARNING
         return Check("records", level, message, None, topic, tuple(sorted(self._findings, key=_order)))
-
-
-def _are(count: int) -> str:
-    return "is" if count == 1 else "are"
 
 
 def _order(finding: Finding) -> tuple[int, int]:

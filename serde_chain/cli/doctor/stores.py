@@ -28,7 +28,8 @@ from payload_stores.local import LocalStore
 from payload_stores.local.folders import MARKER
 from payload_stores.middleware.base import Middleware
 from payload_stores.registry import StoreItem
-from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, number
+from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts
+from serde_chain.cli.output import number
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import JOURNAL_PATH, STORE
 from serde_chain.stages.large_message.stores import Stores
@@ -43,26 +44,10 @@ _LISTED: Final = 100_000
 _MOUNTS: Final = Path("/proc/self/mountinfo")
 _OCTAL: Final = re.compile(r"\\([0-7]{3})")  # spaces in a mount point
 _IN_MEMORY: Final = frozenset({"tmpfs", "ramfs"})
-_SHARED: Final = frozenset(
-    {
-        *(
-            "9p",
-            "afs",
-            "beegfs",
-            "ceph",
-            "cifs",
-            "glusterfs",
-            "gpfs",
-            "lustre",
-            "nfs",
-            "nfs4",
-            "ocfs2",
-            "smb3",
-            "virtiofs",
-        ),
-        *("fuse", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "wekafs"),
-    }
-)
+_SHARED: Final = frozenset({
+    "9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "gpfs", "lustre", "nfs", "nfs4", "ocfs2", "smb3", "virtiofs",
+    "fuse", "fuse.ceph", "fuse.glusterfs", "fuse.s3fs", "fuse.sshfs", "wekafs",
+})  # fmt: skip
 
 
 def stores(look: Look) -> Iterator[Check]:

@@ -8,7 +8,8 @@ from typing import Any, Final
 
 from payload_stores.options import Option, integer
 from serde_chain.cli.delivery_time import short_delivery_times
-from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, UnknownError, number
+from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, UnknownError
+from serde_chain.cli.output import number
 from serde_chain.cli.records import batches
 from serde_chain.cli.routed import MESSAGE_MAX, threshold_of
 from serde_chain.cli.selection import Selection

@@ -19,9 +19,9 @@ _SLICE_S: Final = 0.2
 class UninterruptedPoll:
     """Calls a client's ``poll`` where no signal handler runs: outside of the main thread.
 
-    A handler that raises within confluent_kafka's call drops the batch that the call has taken. A share consumer then
-    refuses all further calls: records of this batch are not acknowledged, and nobody knows which. Here, the call that
-    waits may be interrupted, and the batch stays in ``found``.
+    A handler that raises within confluent_kafka's call drops the batch it has taken. A share consumer then refuses all
+    further calls, since this batch can no longer be acknowledged. Here, an interrupt ends the wait, and the batch stays
+    in ``found``.
 
     Args:
         poll: The client's ``poll``. Its callbacks run in the thread that it is called in.
