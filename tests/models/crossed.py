@@ -1,16 +1,12 @@
 """Models that Spark's workers import too."""
 
 import dataclasses
-import enum
 
 import attrs
 import msgspec
 import pydantic
 
-
-class Band(enum.Enum):
-    GREEN = "g"
-    RED = "r"
+from tests.models.alerts import Band
 
 
 @dataclasses.dataclass

@@ -5,7 +5,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from serde_chain.spark import decode, deserialize, encode
-from tests.models.crossed import Band, OfDataclasses, OfPydantic, Positive
+from tests.models.alerts import Band
+from tests.models.crossed import OfDataclasses, OfPydantic, Positive
 from tests.spark.records import encoded, kafka, row
 
 STAGES = {"value.serializers": "avro, zstd", "value.deserializers": "zstd, avro"}

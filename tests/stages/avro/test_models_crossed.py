@@ -9,7 +9,8 @@ import pytest
 from payload_stores.memory import MemoryStore
 from serde_chain import DecodeError, DeserializerChain, RecordContext, SerializerChain
 from serde_chain.arrow import Batch
-from tests.models.crossed import MODELS, Band, OfDataclasses, Positive
+from tests.models.alerts import Band
+from tests.models.crossed import MODELS, OfDataclasses, Positive
 
 ENCRYPTED = {"encryption.keys": f"k1 = {base64.b64encode(bytes(32)).decode()}", "encryption.key.id": "k1"}
 LARGE = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": "10"}
