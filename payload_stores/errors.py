@@ -59,6 +59,8 @@ class ContextualError(Exception):
     Args:
         message: What happened, one sentence without a full stop.
         hint: What the user can do about it.
+        transient: Overrides the default of the class.
+        about_record: Likewise.
         **context: Values for some of ``context_fields``.
 
     Example:
@@ -73,13 +75,25 @@ class ContextualError(Exception):
     about_record: bool = False
     about_topic: bool = False
 
-    def __init__(self, message: str, *, hint: str | None = None, **context: object) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        transient: bool | None = None,
+        about_record: bool | None = None,
+        **context: object,
+    ) -> None:
         unknown = context.keys() - set(self.context_fields)
         if unknown:
             raise TypeError(f"{type(self).__name__} has no context {sorted(unknown)}")
         super().__init__(message)
         self.message = message
         self.hint = hint
+        if transient is not None:
+            self.transient = transient
+        if about_record is not None:
+            self.about_record = about_record
         for name in self.context_fields:
             setattr(self, name, context.get(name))
 

@@ -61,7 +61,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header
 from serde_chain.signals import let_through
-from serde_chain.stage_calls import composed, most_unchanged, plain_call, stage_call
+from serde_chain.stage_calls import Begun, composed, most_unchanged, plain_call, stage_call
 from serde_chain.together import Slots, together
 from serde_chain.transfer import Transfer, finish, then
 
@@ -106,7 +106,8 @@ class _Chain(Stage):
     plain: Callable[[Any], Any] | None
     """The stages' plain functions as one, if all of them have one (:class:`~serde_chain.base.SupportsPlainCalls`).
 
-    A serializer's may return a buffer other than ``bytes``.
+    Its result is that of the chain if it is ``bytes``, or if the chain is a deserializer's; otherwise :meth:`begun`
+    says what is left to do.
     """
     most_unchanged: int
     """Length up to which ``plain`` returns objects of exactly the type ``bytes`` unchanged; -1 if it may change any."""
@@ -317,7 +318,7 @@ class _Chain(Stage):
         """
         if data is None:
             return None
-        plain = self.plain
+        plain, start = self.plain, 0
         # Without a context, stages that move payloads fail at the first record, not at the first large one.
         if plain is not None and (not ctx.headers if ctx is not None else not self.moves_payloads):
             try:
@@ -327,7 +328,8 @@ class _Chain(Stage):
             else:
                 if type(result) is bytes or not self._ending:
                     return result
-        step = self._go_on(data, ctx, 0)
+                data, start = self.begun(result)
+        step = self._go_on(data, ctx, start)
         # Transfers have an abstract class, which is slow to compare with; most results are bytes.
         return finish(step, self._undo) if self._waits and type(step) is not bytes else step
 
@@ -352,6 +354,28 @@ class _Chain(Stage):
             b'text'
         """
         return self._go_on(data, ctx, 0)
+
+    def begun(self, result: Any) -> Begun:
+        """What is left to do after ``plain``, for :meth:`resume`: no stage runs twice.
+
+        Args:
+            result: Result of ``plain``, where it is not that of the chain.
+        """
+        return result if type(result) is Begun else Begun(result, len(self._stages))
+
+    def resume(self, begun: Begun, ctx: Context | None) -> Any:
+        """Run the stages that ``plain`` has left; otherwise like :meth:`begin`.
+
+        Args:
+            begun: Result of :meth:`begun`.
+            ctx: The record around it.
+
+        Example:
+            >>> chain = SerializerChain.from_config({"value.serializers": "bytes"})
+            >>> chain.resume(chain.begun(chain.plain(bytearray(b"M 51"))), None)
+            b'M 51'
+        """
+        return self._go_on(begun.data, ctx, begun.at)
 
     def _go_on(self, data: Any, ctx: Context | None, start: int) -> Any:
         """Run the stages from one on."""
@@ -379,7 +403,10 @@ class _Chain(Stage):
             failure.hint = self._advice(at, data)
         elif isinstance(failure, DecodeError) and failure.hint is None and self._reads_objects(at):
             failure.hint = missing_stage(data)
-        raise failure from failure.__cause__
+        try:
+            raise failure from failure.__cause__
+        finally:
+            del failure, error  # this frame is in the traceback: the error would hold itself, and the payload
 
     def _advice(self, at: int, data: Any) -> str | None:
         """Advice for a serializer that received the wrong kind of data."""
@@ -539,7 +566,10 @@ class SerializerChain(_Chain, Serializer[Any]):
             failure = self._error(0, error, ctx)
             if isinstance(failure, SerializationError) and failure.row is not None:
                 failure.row += row
-            raise failure from failure.__cause__
+            try:
+                raise failure from failure.__cause__
+            finally:
+                del failure  # as above
 
     def _begin_row(self, row: int, value: Any, ctx: Context) -> Any:
         """Begin a row of a table; errors name it."""
@@ -812,6 +842,9 @@ def with_row(step: Any, row: int) -> Any:
     """
 
     def failed(error: Exception) -> Any:
-        raise error.add_context(row=row) if isinstance(error, SerializationError) else error
+        try:
+            raise error.add_context(row=row) if isinstance(error, SerializationError) else error
+        finally:
+            del error  # or it would hold itself, by this frame
 
     return then(step, _same, failed) if isinstance(step, Transfer) else step

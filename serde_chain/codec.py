@@ -22,6 +22,7 @@ from serde_chain import config as configuration
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
+from serde_chain.stage_calls import Begun
 from serde_chain.transfer import Transfer, answered, then
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ class Record(NamedTuple):
 
     Attributes:
         topic: Topic.
-        value: An object for the value chain; when decoding, bytes from the broker.
+        value: An object for the value chain, or what its ``plain`` has begun; when decoding, bytes from the broker.
         key: Likewise, for the key chain.
         headers: Headers; never changed.
         partition: Partition, when known.
@@ -113,6 +114,7 @@ class Encoder:
         *,
         blocks: bool = True,
     ) -> None:
+        self._chains: tuple[Any, Any] = key, value
         # A call uses the fast path of plain stages; `begin` stops at transfers.
         self._key, self._value = (
             chain.begin if chain is not None and (chain.moves_payloads or not blocks) else chain
@@ -166,7 +168,8 @@ class Encoder:
     def _key_step(self, record: Record, headers: list[Any]) -> Any:
         topic, _, key, _, partition, timestamp, _ = record
         encode: Any = self._key
-        return encode(key, RecordContext(topic, KEY, headers, None, partition, timestamp))
+        ctx = RecordContext(topic, KEY, headers, None, partition, timestamp)
+        return self._chains[0].resume(key, ctx) if type(key) is Begun else encode(key, ctx)
 
     def _with_key(self, record: Record, headers: list[Any], key: Any) -> Encoded:
         """The record; its value may still be a transfer."""
@@ -176,7 +179,8 @@ class Encoder:
         if type(value) is not bytes:
             value = frozen(value)
         if self._value is not None:
-            value = self._value(value, RecordContext(topic, VALUE, headers, key, partition, timestamp))
+            ctx = RecordContext(topic, VALUE, headers, key, partition, timestamp)
+            value = self._chains[1].resume(value, ctx) if type(value) is Begun else self._value(value, ctx)
         return Encoded(key, value, headers)
 
 

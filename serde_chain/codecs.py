@@ -45,6 +45,9 @@ MAX_OUTPUT: Final = Option(
 )
 
 _CHUNK: Final = 1 << 20
+# Of at most 128 KiB each, and the bytes of the checksum that may follow the last one (RFC 8878, 3.1.1).
+_ZSTD_BLOCKS: Final = _CHUNK >> 17
+_ZSTD_CHECKSUM: Final = 4
 # Bytes of compressed data: zlib copies its unread input at each call.
 _STEP: Final = 64 << 10
 
@@ -204,23 +207,22 @@ class Zstd(Codec):
         return decompress
 
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
-        """Piece by piece, also for frames of streaming writers, which do not declare their size."""
-        step = 1024  # of input; bounds the output of a step, since a block of 4 bytes can expand to 128 KiB
+        """A few blocks at a time, also for frames of streaming writers, which do not declare their size."""
         view = memoryview(data)
         if view[: len(self.magic)] != self.magic:  # the library reads skippable frames as an empty payload
             raise self.corrupt("it does not begin with a frame")
         stream, output = self._library.ZstdDecompressor().decompressobj(), _Output(limit)
         at = 0
         try:
-            while at < len(view) and not stream.eof:
-                if not output.add(stream.decompress(view[at : at + step])):
+            for end in _zstd_ends(view, self._library.frame_header_size(view)):
+                if not output.add(stream.decompress(view[at:end])):
                     raise self.too_large(limit)
-                at += step
+                at = end
         except self._library.ZstdError as error:
             raise self.corrupt(error) from error
         if not stream.eof:
             raise self.corrupt("it ends too early")
-        return output.value(), view[min(at, len(view)) - len(stream.unused_data) :]
+        return output.value(), view[at - len(stream.unused_data) :]
 
 
 class Lz4(Codec):
@@ -364,6 +366,25 @@ class Snappy(Codec):
                 output.add(bytes(self._library.decompress(head + stream[start:end])))
                 start, size = end, 0
         return output.value()
+
+
+def _zstd_ends(frame: memoryview, at: int) -> Iterator[int]:
+    """Positions in a Zstandard frame, behind blocks of together at most 1 MiB once decompressed (RFC 8878, 3.1.1.2).
+
+    Args:
+        frame: The frame; other data may follow it.
+        at: Where its first block begins.
+    """
+    count = 0
+    is_last = False
+    while not is_last and at + 3 <= len(frame):
+        header = int.from_bytes(frame[at : at + 3], "little")
+        is_last, is_repeated, size = bool(header & 1), header >> 1 & 3 == 1, header >> 3
+        at += 3 + (1 if is_repeated else size)
+        count += 1
+        if count % _ZSTD_BLOCKS == 0 and not is_last and at < len(frame):
+            yield at
+    yield min(at + _ZSTD_CHECKSUM, len(frame))
 
 
 def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Self
 
 from payload_stores.errors import (
     ConfigError,
@@ -144,6 +144,11 @@ class ForeignFormatError(DecodeError):
     """
 
     data: object = None
+
+    def with_data(self, data: object) -> Self:
+        """The error itself, with the bytes."""
+        self.data = data
+        return self
 
 
 class SchemaRegistryError(SerializationError):

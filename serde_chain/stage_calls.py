@@ -4,12 +4,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from serde_chain.base import ShortBytes, SupportsPlainCalls, SupportsTransfers, is_same_work, untouched
+from serde_chain.base import (
+    ShortBytes,
+    ShortBytesOnly,
+    SupportsPlainCalls,
+    SupportsTransfers,
+    is_same_work,
+    untouched,
+)
 from serde_chain.record import Context
 
-__all__ = ["composed", "most_unchanged", "plain_call", "stage_call"]
+__all__ = ["Begun", "composed", "most_unchanged", "plain_call", "stage_call"]
+
+
+class Begun(NamedTuple):
+    """A value between two stages: plain functions have made it, and the next stage needs the record.
+
+    Attributes:
+        data: Input of the next stage.
+        at: Position of this stage; the number of stages if only the check of the result is left.
+    """
+
+    data: Any
+    at: int
 
 
 def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
@@ -27,14 +46,43 @@ def plain_call(stage: object) -> Callable[[Any], Any] | None:
 
 
 def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any], Any] | None:
-    """The composition of functions; None if one of them is missing."""
+    """The composition of functions; None if one of them is missing.
+
+    It returns :class:`Begun` where a :class:`~serde_chain.base.ShortBytesOnly` leaves the data to its stage.
+    """
+    present = [function for function in functions if function is not None]
+    return _from(present, 0) if present and len(present) == len(functions) else None
+
+
+def _from(functions: Sequence[Callable[[Any], Any]], start: int) -> Callable[[Any], Any]:
+    """The composition of the functions from a position on."""
+    stages = enumerate(functions[start:], start)
+    limit = next(((at, function.most) for at, function in stages if isinstance(function, ShortBytesOnly)), None)
+    if limit is None:
+        return _joined(functions[start:])
+    at, most = limit
+    first, rest = _joined(functions[start:at]), _from(functions, at + 1)
+
+    def plain(data: Any) -> Any:
+        made = first(data)
+        if type(made) is bytes and len(made) <= most:
+            return rest(made)
+        return Begun(made, at)
+
+    def last_plain(data: Any) -> Any:
+        made = first(data)
+        return made if type(made) is bytes and len(made) <= most else Begun(made, at)
+
+    return last_plain if rest is untouched else plain
+
+
+def _joined(functions: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Functions one after the other."""
     present = [
         function.function if isinstance(function, ShortBytes) else function
         for function in functions
-        if function is not None and function is not untouched
+        if function is not untouched
     ]
-    if not functions or None in functions:
-        return None
     match present:
         case []:
             return untouched
@@ -44,7 +92,7 @@ def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any]
             return lambda data: second(first(data))
         case [first, second, third]:
             return lambda data: third(second(first(data)))
-    return composed([composed(present[:3]), *present[3:]])
+    return _joined([_joined(present[:3]), *present[3:]])
 
 
 def most_unchanged(functions: Sequence[Callable[[Any], Any] | None]) -> int:

@@ -205,7 +205,10 @@ class _Work:
                 first = error
                 self._left -= self._skip()
         if first is not None:
-            raise first
+            try:
+                raise first
+            finally:
+                del first, error  # or it would hold itself, by this frame
         return [self.results[at] for at in range(self._count)]
 
     def cancel(self, drop: Callable[[int, Any], None]) -> None:

@@ -97,12 +97,17 @@ class BatchResult(NamedTuple):
 
     values: Any
     headers: Any
-    errors: Mapping[int, SerializationError]
+    errors: dict[int, SerializationError]
 
     def checked(self) -> Any:
-        """The values; raises the first error if there is one."""
+        """The values; raises the first error if there is one, and drops all, which would hold this frame's batch."""
         if self.errors:
-            raise self.errors[min(self.errors)]
+            first = self.errors[min(self.errors)]
+            self.errors.clear()
+            try:
+                raise first
+            finally:
+                del first
         return self.values
 
 
@@ -339,12 +344,11 @@ class Batch:
 
 def wrong_rows(rows: int, records: int) -> DecodeError:
     """The error of a batch form that returned the wrong number of rows; no record is at fault."""
-    error = DecodeError(
+    return DecodeError(
         f"the stage's batch form gave {rows} rows for {records} records",
         hint="A batch form gives a row for each record, null where it cannot be read",
+        about_record=False,
     )
-    error.about_record = False
-    return error
 
 
 def _plain(value: Any) -> Any:

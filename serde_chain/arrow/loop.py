@@ -154,9 +154,12 @@ def _record_by_record(
                 value = stage(data, ctx)
             except Exception as error:  # noqa: BLE001, any error of a stage, as for single records
                 failure = place(error, ctx)
-                if not isinstance(failure, SerializationError):
-                    raise failure from failure.__cause__
-                batch.fail(row, failure)
+                try:
+                    if not isinstance(failure, SerializationError):
+                        raise failure from failure.__cause__
+                    batch.fail(row, failure)
+                finally:
+                    del failure  # or it would hold itself, by this frame
             size += next((len(held) for held in (value, data) if isinstance(held, _SIZED)), 0)
         given.append(value)
         if most_bytes is not None and size >= most_bytes and row + 1 < len(objects):

@@ -10,7 +10,15 @@ from payload_stores.buffers import Buffer
 from serde_chain.base.stage import Deserializer, Serializer
 from serde_chain.record import Context
 
-__all__ = ["PlainDeserializer", "PlainSerializer", "ShortBytes", "SupportsPlainCalls", "is_same_work", "untouched"]
+__all__ = [
+    "PlainDeserializer",
+    "PlainSerializer",
+    "ShortBytes",
+    "ShortBytesOnly",
+    "SupportsPlainCalls",
+    "is_same_work",
+    "untouched",
+]
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
@@ -30,7 +38,8 @@ class SupportsPlainCalls(Protocol):
         plain: ``data -> data``, made by ``configure`` over local names; None if the stage, as configured, needs the
             context. Called from several threads, for records without headers, with data that is not None. It may
             raise any exception, also where it merely cannot decide: the chain then calls the stages with the context,
-            and only their result counts. So it must have no side effects before it raises.
+            and only their result counts. So it must have no side effects before it raises. Where long data require the
+            record, it is a :class:`ShortBytesOnly`: the stages before are not called again.
     """
 
     plain: Callable[[Any], Any] | None
@@ -62,6 +71,31 @@ class ShortBytes:
     def __call__(self, data: Any) -> Any:
         """Call the function."""
         return self.function(data)
+
+
+class ShortBytesOnly(ShortBytes):
+    """A ``plain`` that returns short ``bytes`` unchanged, and leaves all other data to the stage with its record.
+
+    A chain does not call it: it compares the length, and continues with the stage itself where that is too large. What
+    the stages before it have made is not made again.
+
+    Args:
+        most: Length up to which it returns objects of exactly the type ``bytes`` unchanged.
+
+    Example:
+        >>> ShortBytesOnly(4)(b"M 51")
+        b'M 51'
+    """
+
+    __slots__ = ()
+
+    def __init__(self, most: int) -> None:
+        super().__init__(self._only_short, most)
+
+    def _only_short(self, data: Any) -> bytes:
+        if type(data) is bytes and len(data) <= self.most:
+            return data
+        raise ValueError("only the record decides about longer data")
 
 
 class PlainSerializer(Serializer[In]):

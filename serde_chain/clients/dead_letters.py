@@ -181,7 +181,7 @@ def not_taken(error: SerializationError, topic: str, said: str, *, transient: bo
         >>> not_taken(DecodeError("truncated"), "images-dead", "unknown topic", transient=False).dead_letter_topic
         'images-dead'
     """
-    refused = DeadLetterError(
+    return DeadLetterError(
         f"the record cannot be read ({type(error).__name__}: {error.message}), and the dead-letter topic does not "
         f"take it: {said}",
         hint="Create the topic with a max.message.bytes that is no smaller, and the permission to write, or set "
@@ -192,9 +192,8 @@ def not_taken(error: SerializationError, topic: str, said: str, *, transient: bo
         topic=error.topic,
         partition=error.partition,
         offset=error.offset,
+        transient=transient,
     )
-    refused.transient = transient
-    return refused
 
 
 def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:

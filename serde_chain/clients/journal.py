@@ -187,11 +187,11 @@ class Journal:
 
     def _append(self, *entry: str) -> None:
         if self._file.closed:
-            closed = JournalError(
-                "the journal is closed, or was opened before a fork", hint="Create a producer in each process"
+            raise JournalError(
+                "the journal is closed, or was opened before a fork",
+                hint="Create a producer in each process",
+                transient=False,
             )
-            closed.transient = False
-            raise closed
         try:
             self._find_place()
             if self._is_torn:

@@ -213,6 +213,5 @@ def _known(plan: MigratePlan, state: State, partition: int, first: int, end: int
 
 
 def _failure(plan: MigratePlan, partition: int, error: CopyError) -> JobError:
-    failure = JobError(error.message, hint=error.hint, topic=plan.topic, partition=partition, offset=error.offset)
-    failure.transient = error.transient
-    return failure
+    where = {"topic": plan.topic, "partition": partition, "offset": error.offset}
+    return JobError(error.message, hint=error.hint, transient=error.transient, **where)

@@ -235,9 +235,7 @@ def store_failed(
         store: The store's scheme.
         transient: Whether a retry may succeed.
     """
-    failure = JobError(f"{what}: {message}", hint=hint or "Run it again", store=store)
-    failure.transient = transient
-    return failure
+    return JobError(f"{what}: {message}", hint=hint or "Run it again", store=store, transient=transient)
 
 
 def _failed(what: str, error: PayloadStoreError) -> JobError:

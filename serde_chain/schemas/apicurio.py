@@ -264,12 +264,11 @@ class ApicurioRegistry(SubjectNames):
         try:
             answer = in_time(self._client.request, method, path, **options)
         except Exception as error:  # the client does not wrap errors of TLS and of addresses
-            failure = SchemaRegistryError(
+            raise SchemaRegistryError(
                 f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
                 hint=f"Check {URL.name} and that the registry runs",
-            )
-            failure.transient = True
-            raise failure from error
+                transient=True,
+            ) from error
         if answer.is_success:
             if "html" in answer.headers.get("content-type", ""):  # the page of a proxy would be taken for a schema
                 raise SchemaRegistryError(f"the answer of {URL.name} on {what} is a page", hint=_HINT)
@@ -278,16 +277,15 @@ class ApicurioRegistry(SubjectNames):
         if name == accepted:
             return answer
         is_missing = answer.status_code == 404
-        failure = SchemaRegistryError(
+        raise SchemaRegistryError(
             f"{URL.name} has no Apicurio registry at its path: no answer on {what} (HTTP 404)"
             if is_missing and not name
             else f"the schema registry refused {what}: {told} (HTTP {answer.status_code})",
             hint="Was it written with another registry? " + _HINT if is_missing else None,
+            transient=answer.status_code >= 500 or answer.status_code == 429,
+            # The registry itself reports an unknown id; other 404s come from another server.
+            about_record=name in _UNKNOWN,
         )
-        failure.transient = answer.status_code >= 500 or answer.status_code == 429
-        # The registry itself reports an unknown id; other 404s come from another server.
-        failure.about_record = name in _UNKNOWN
-        raise failure
 
 
 @contextmanager

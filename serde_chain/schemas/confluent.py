@@ -203,28 +203,26 @@ class ConfluentRegistry(SubjectNames):
             unknown = self._is_not_found(error)
             said = f"HTTP {error.http_status_code}"
             said = f"{error.error_message} ({said})" if error.error_message else said
-            failure = SchemaRegistryError(
+            raise SchemaRegistryError(
                 f"the schema registry refused {what or 'to answer'}: {said}",
                 hint="Is it in another registry? Check schema.registry.url, its path included, and schema.registry.type"
                 if unknown
                 else None,
-            )
-            failure.transient = error.http_status_code >= 500 or error.http_status_code == 429
-            # The registry itself reports an unknown schema; other 404s come from another server.
-            failure.about_record = unknown and error.error_code in UNKNOWN_SCHEMA
-            raise failure from error
+                transient=error.http_status_code >= 500 or error.http_status_code == 429,
+                # The registry itself reports an unknown schema; other 404s come from another server.
+                about_record=unknown and error.error_code in UNKNOWN_SCHEMA,
+            ) from error
         except JSONDecodeError as error:
             raise SchemaRegistryError(
                 f"{URL.name} has no schema registry at its path: the answer{what and f' on {what}'} is not JSON",
                 hint=_PATHS,
             ) from error
         except Exception as error:  # the client does not wrap errors of its HTTP and authentication libraries
-            failure = SchemaRegistryError(
+            raise SchemaRegistryError(
                 f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",
                 hint="Check schema.registry.url and that the registry runs",
-            )
-            failure.transient = True
-            raise failure from error
+                transient=True,
+            ) from error
 
 
 def _check_rules(subject: str, schema: Any) -> None:

@@ -169,12 +169,11 @@ class GlueRegistry(SubjectNames):
             time.sleep(_PENDING_S)
             answer = self._ask(f"schema {version}", self._client.get_schema_version, SchemaVersionId=version)
         if answer["Status"] != "AVAILABLE":
-            failure = SchemaRegistryError(
+            raise SchemaRegistryError(
                 f"the version {version} of the schema {subject} in Glue has the status {answer['Status']}",
                 hint="FAILURE: it is not compatible with the versions before it; see the schema's compatibility mode",
+                transient=answer["Status"] == "PENDING",
             )
-            failure.transient = answer["Status"] == "PENDING"
-            raise failure
         return UUID(version)
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
@@ -242,20 +241,18 @@ class GlueRegistry(SubjectNames):
         except self._refused as error:
             told = error.response["Error"]
             code = str(told.get("Code", ""))
-            failure = SchemaRegistryError(
+            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+            raise SchemaRegistryError(
                 f"Glue refused {what}: {told.get('Message', '')} ({code})",
                 hint=f"Check {NAME.name} and {REGION.name}: is it in another registry?" if code == _ABSENT else None,
-            )
-            status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
-            failure.transient = code in _TRANSIENT or status >= 500 or status == 429
-            raise failure from error
+                transient=code in _TRANSIENT or status >= 500 or status == 429,
+            ) from error
         except self._unanswered as error:
-            failure = SchemaRegistryError(
+            raise SchemaRegistryError(
                 f"Glue did not answer on {what}: {type(error).__name__}: {error}",
                 hint=f"Check {REGION.name}, {ENDPOINT.name} and the credentials",
-            )
-            failure.transient = True
-            raise failure from error
+                transient=True,
+            ) from error
         return answer
 
 

@@ -221,9 +221,8 @@ class SubjectNames:
 
 def mistyped(key: SchemaKey, actual: str, expected: str) -> SchemaRegistryError:
     """The error of a record that names a schema of another type."""
-    failure = SchemaRegistryError(
+    return SchemaRegistryError(
         f"schema {key} of the registry has the type {actual}, not {expected}",
         hint="Was the record written by another kind of serializer, or with another registry?",
+        about_record=True,
     )
-    failure.about_record = True
-    return failure

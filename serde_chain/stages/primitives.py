@@ -46,10 +46,9 @@ Out = TypeVar("Out", covariant=True)
 
 def _encode_text(data: Any) -> bytes:
     if not isinstance(data, str):
-        error = _wrong_type("string", "str", data)
         is_binary = isinstance(data, (bytes, bytearray, memoryview))
-        error.hint = f"Begin the chain with {'bytes' if is_binary else 'a stage for such values, such as json or long'}"
-        raise error
+        first = "bytes" if is_binary else "a stage for such values, such as json or long"
+        raise _wrong_type("string", "str", data, hint=f"Begin the chain with {first}")
     try:
         return data.encode()
     except UnicodeEncodeError as error:
@@ -69,12 +68,12 @@ def _decode_text(data: Buffer) -> str:
 def _check_bytes(data: Any) -> Buffer:
     if isinstance(data, (bytes, bytearray, memoryview)):
         return data
-    error = _wrong_type("bytes", "bytes", data)
+    hint = None  # of files, the chain's
     if isinstance(data, str):
-        error.hint = "Begin the chain with string for text, and pass a file as a pathlib.Path"
-    elif not is_stream(data):  # the chain handles files
-        error.hint = "Begin the chain with a stage that accepts objects, such as json or avro"
-    raise error
+        hint = "Begin the chain with string for text, and pass a file as a pathlib.Path"
+    elif not is_stream(data):
+        hint = "Begin the chain with a stage that accepts objects, such as json or avro"
+    raise _wrong_type("bytes", "bytes", data, hint=hint)
 
 
 def _check_payload(data: Any) -> Any:
@@ -131,8 +130,8 @@ def _decode_uuid(data: Buffer) -> uuid.UUID:
     return parsed
 
 
-def _wrong_type(stage: str, expected: str, data: object) -> EncodeError:
-    return EncodeError(f"{stage} takes {expected}, not {type(data).__name__}")
+def _wrong_type(stage: str, expected: str, data: object, *, hint: str | None = None) -> EncodeError:
+    return EncodeError(f"{stage} takes {expected}, not {type(data).__name__}", hint=hint)
 
 
 class _PrimitiveDeserializer(PlainDeserializer[Out]):

@@ -78,12 +78,11 @@ class Patience:
         """
         self.check_abandoned()
         if self.is_up:
-            error = RecordUnavailableError(
+            raise RecordUnavailableError(
                 f"the records did not arrive within {self._seconds:g} s",
                 hint="Choose one partition, or a smaller range; or raise --timeout",
+                transient=True,
             )
-            error.transient = True
-            raise error
 
 
 @dataclass(frozen=True)

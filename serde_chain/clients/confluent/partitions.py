@@ -356,10 +356,9 @@ class PartitionReader:
                     time.sleep(_SOON_S)
                     continue
                 self._consumer.poll(0)  # lets the client report its errors
-                failure = self._failure(
+                raise self._failure(
                     self._problem("the broker did not answer", error.args[0]),
                     hint="Check bootstrap.servers and that the broker runs",
                     topic=topic,
-                )
-                failure.transient = is_transient(error.args[0])
-                raise failure from error
+                    transient=is_transient(error.args[0]),
+                ) from error

@@ -1,8 +1,8 @@
 """The producer's fast path, for records without headers whose stages work on the data alone.
 
 The stages' plain functions (:class:`serde_chain.base.SupportsPlainCalls`) run here directly, without a context per
-record, and their result goes directly to the client. If one of them raises, or the record is unusual, the full path
-runs from the beginning, where errors get their place.
+record, and their result goes directly to the client. Where a stage needs the record, the full path continues with what
+the stages before have made. If one of them raises, it runs from the beginning: errors get their place there.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.signals import let_through
+from serde_chain.stage_calls import Begun
 
 __all__ = ["plain_produce"]
 
@@ -38,8 +39,8 @@ def plain_produce(
     """
     if key_chain is None and value_chain is None:
         return send
-    encode_key = untouched if key_chain is None else key_chain.plain
-    encode_value = untouched if value_chain is None else value_chain.plain
+    encode_key, begun_key = _calls(key_chain)
+    encode_value, begun_value = _calls(value_chain)
     if encode_key is None or encode_value is None:
         full: Callable[..., None] = in_full
         return full
@@ -64,14 +65,22 @@ def plain_produce(
                     return send(topic, value)
                 return send(topic, value, None, partition, callback, None, timestamp)
             try:
-                encoded = None if value is None else encode_value(value)
+                # As in the full path, the key comes first: the size of the value depends on it.
                 encoded_key = encode_key(key) if has_key and key is not None else key
-                is_plain = encoded_key is None or len(encoded_key) <= SHORT_KEY
+                is_short = encoded_key is None or (type(encoded_key) is not Begun and len(encoded_key) <= SHORT_KEY)
+                encoded = encode_value(value) if is_short and value is not None else None
             except Exception as error:  # noqa: BLE001  raised below, with its place
                 let_through(error)
             else:
-                if is_plain and (encoded is None or type(encoded) is bytes):
+                if is_short and (encoded is None or type(encoded) is bytes):
                     return send(topic, encoded, encoded_key, partition, callback, None, timestamp)
+                key = None if encoded_key is None else begun_key(encoded_key)
+                value = value if encoded is None else begun_value(encoded)
         return in_full(topic, value, key, partition, callback, None, timestamp, headers)  # type: ignore[no-any-return]
 
     return update_wrapper(produce, in_full)
+
+
+def _calls(chain: SerializerChain | None) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any]]:
+    """The plain function of a chain, and what is left to do after it."""
+    return (untouched, untouched) if chain is None else (chain.plain, chain.begun)

@@ -120,12 +120,14 @@ class _Way:
         encoder: Encodes all records.
         plain: The value of a record without headers, and with no more than a short key, where nothing else matters; it
             may raise any exception, and the encoder decides. None if stages need more.
+        begun: What is left to the encoder of a value for which ``plain`` does not return bytes.
     """
 
     def __init__(self, key: SerializerChain | None, value: SerializerChain | None) -> None:
         self.encoder = Encoder(key, value)
         plain = value.plain if value is not None and value.stages else untouched
         self.plain = plain if key is None else None
+        self.begun = value.begun if value is not None and value.stages else untouched
 
 
 class _OfObjects(SerializerChain):
@@ -195,18 +197,19 @@ class _Encoder:
         )
         headers = _headers(columns.get("headers"), count)
         written, plain = _Written([], [], [], []), way.plain
-        for record in zip(topics, values, keys, headers, partitions, strict=True):
-            _, value, key, own, _ = record
-            encoded = None
+        for topic, value, key, own, partition in zip(topics, values, keys, headers, partitions, strict=True):
+            step = value
             if plain is not None and value is not None and not own and _is_short(key):
                 try:
                     encoded = plain(value)
                 except Exception as error:  # noqa: BLE001  raised below, with its place
                     let_through(error)
-            if type(encoded) is bytes:
-                written.add_plain(key, encoded)
-            else:
-                written.add(way.encoder.encode(Record(*record)))
+                else:
+                    if type(encoded) is bytes:
+                        written.add_plain(key, encoded)
+                        continue
+                    step = way.begun(encoded)
+            written.add(way.encoder.encode(Record(topic, step, key, own, partition)))
         self._finish(written)
         return self._output(written, kind)
 

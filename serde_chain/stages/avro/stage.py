@@ -683,9 +683,10 @@ def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = F
     try:
         return AvroSchema.parse(registered.text, registered.references)
     except ValueError as error:
-        failure = SchemaRegistryError(f"schema {registered.key} of the registry is {error}")
-        failure.about_record = named_by_record  # the registry has answered, and other records name other schemas
-        raise failure from error
+        raise SchemaRegistryError(
+            f"schema {registered.key} of the registry is {error}",
+            about_record=named_by_record,  # the registry has answered, and other records name other schemas
+        ) from error
 
 
 def _validate(schema: AvroSchema, data: Any) -> None:

@@ -221,10 +221,12 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
                 hint=f"Add it to {encryption_keys.KEYS.name}: keep keys there until no record needs them",
             ) from None
         except Exception as error:  # a provider may fail in any way
-            failure = DecryptionError(f"the key {key_id} cannot be obtained: {_said(error)}")
-            # The record may be valid; a fault of the key itself is permanent.
-            failure.about_record, failure.transient = False, not isinstance(error, ConfigError)
-            raise failure from error
+            raise DecryptionError(
+                f"the key {key_id} cannot be obtained: {_said(error)}",
+                # The record may be valid; a fault of the key itself is permanent.
+                about_record=False,
+                transient=not isinstance(error, ConfigError),
+            ) from error
 
 
 def _said(error: Exception) -> str:

@@ -216,7 +216,10 @@ class LargeFieldsDeserializer(LargeFields, Deserializer[Any]):
 
         def failed(error: Exception) -> NoReturn:
             _name(field.path, error)
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # or it would hold itself, by this frame
 
         return then(self._mover.download(field.reference, ctx), untouched, failed)
 

@@ -71,8 +71,7 @@ class LazyHandle(PayloadHandle):
         try:
             yield
         except PayloadStoreError as error:
-            failure = in_chain(error).add_context(**self._place)
-            raise failure from error
+            raise in_chain(error).add_context(**self._place) from error
 
 
 class _Verified(io.RawIOBase):

@@ -208,13 +208,12 @@ def murmur3_digest(data: Buffer) -> str:
 
 def without_record(kind: type[T]) -> T:
     """The error of a chain called with the data alone, by a client without contexts."""
-    error = kind(
+    return kind(
         "large-message requires the record around the data: its topic and headers",
         hint="A client that calls serializers with the data alone, such as aiokafka or kafka-python, needs the adapter "
         "serde_chain.clients.aiokafka; elsewhere, pass a RecordContext or SerializationContext",
+        about_record=False,
     )
-    error.about_record = False
-    return error
 
 
 class ReferenceTopics:

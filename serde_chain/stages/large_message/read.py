@@ -258,9 +258,9 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
             for reference_format in self._formats:
                 content = reference_format.content(ctx)
                 if content is not None and content != self._content:
-                    error = ForeignFormatError(f"the record has the format {content[:50]!r}, not {self._content}")
-                    error.data = self._given(data)
-                    raise error
+                    raise ForeignFormatError(
+                        f"the record has the format {content[:50]!r}, not {self._content}"
+                    ).with_data(self._given(data))
         return data
 
     @property

@@ -159,12 +159,10 @@ class _AtPath(Source):
             # Without O_NONBLOCK, opening a named pipe would wait for a writer.
             descriptor = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-            failure = _unreadable(self, error)
+            hint = None
             if self._before is None and isinstance(error, FileNotFoundError):  # it never existed
-                failure.hint = "Check the path"
-                if not self._path.is_absolute():
-                    failure.hint += f", relative to {Path.cwd()}"
-            raise failure from error
+                hint = "Check the path" + ("" if self._path.is_absolute() else f", relative to {Path.cwd()}")
+            raise _unreadable(self, error, hint) from error
         mode = os.fstat(descriptor).st_mode
         if not stat.S_ISREG(mode):
             os.close(descriptor)
@@ -294,9 +292,9 @@ def _changed(source: Source) -> EncodeError:
     )
 
 
-def _unreadable(source: Source, error: Exception) -> EncodeError:
+def _unreadable(source: Source, error: Exception, hint: str | None = None) -> EncodeError:
     told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return EncodeError(
         f"{source.name} cannot be read: {told}",
-        hint="Keep a file open and in place until its delivery is reported",
+        hint=hint or "Keep a file open and in place until its delivery is reported",
     )

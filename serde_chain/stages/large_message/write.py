@@ -22,7 +22,7 @@ from payload_stores.base import (
 )
 from payload_stores.errors import PayloadStoreError
 from payload_stores.ids import ID_STRATEGIES, IdStrategy, sha256_digest
-from serde_chain.base import Buffer, BufferReader, Data, RecordLimits, Serializer, ShortBytes, is_stream
+from serde_chain.base import Buffer, BufferReader, Data, RecordLimits, Serializer, ShortBytesOnly, is_stream
 from serde_chain.errors import ConfigError, EncodeError, MessageTooLargeError
 from serde_chain.record import Context, header_pairs, key_of, require_headers, topic_of
 from serde_chain.stages.large_message import offload_codecs
@@ -255,9 +255,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     def _check_streams(self, source: Source) -> None:
         problem = self._cannot_stream()
         if problem is not None:
-            error = EncodeError(f"{source.name} cannot be streamed: {problem}", hint="Pass its content as bytes")
-            error.about_record = False
-            raise error
+            raise EncodeError(
+                f"{source.name} cannot be streamed: {problem}", hint="Pass its content as bytes", about_record=False
+            )
 
     def _begin_stream(self, source: Source, ctx: Context) -> Any:
         self._check_streams(source)
@@ -454,16 +454,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 
 
 def _plain(most: int) -> Callable[[Any], Any] | None:
-    """Pass on payloads up to a size, regardless of the record; None if the record matters."""
-    if most <= 0:
-        return None
-
-    def plain(data: Buffer) -> Buffer:
-        if len(data) > most:
-            raise MessageTooLargeError("the decision requires the record")
-        return data
-
-    return ShortBytes(plain, most)
+    """Pass on payloads up to a size, regardless of the record; None if the record always matters."""
+    return ShortBytesOnly(most) if most > 0 else None
 
 
 @cache

@@ -172,12 +172,11 @@ def files_of(registered: RegisteredSchema) -> list[Any]:
             for file, text in (*zip(registered.names, registered.references, strict=True), ("record", registered.text))
         ]
     except ValueError as error:
-        failure = SchemaRegistryError(
+        raise SchemaRegistryError(
             f"schema {registered.key} of the registry is not a Protobuf file: {error}",
             hint=f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}: then it is not needed",
-        )
-        failure.about_record = True  # the registry has answered, and other records name other schemas
-        raise failure from error
+            about_record=True,  # the registry has answered, and other records name other schemas
+        ) from error
 
 
 def top_level_names(files: Sequence[Any]) -> list[str]:

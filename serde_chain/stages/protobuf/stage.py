@@ -425,6 +425,7 @@ def _registered_class(registry: SchemaRegistry, key: SchemaKey, name: MessageNam
     try:
         return _Known(protobuf_schema.class_at(files, name), registered.order or 0)
     except (ValueError, RecursionError) as error:
-        failure = SchemaRegistryError(f"schema {registered.key} of the registry does not describe the record: {error}")
-        failure.about_record = True  # the record names the message itself
-        raise failure from error
+        raise SchemaRegistryError(
+            f"schema {registered.key} of the registry does not describe the record: {error}",
+            about_record=True,  # the record names the message itself
+        ) from error

@@ -90,6 +90,41 @@ def test_a_bomb_is_refused_before_it_takes_memory(how: str) -> None:
         tracemalloc.stop()
 
 
+REFUSING = """
+import sys
+from serde_chain import DecodeError, DeserializerChain, RecordContext
+from tests.memory import peak_bytes, reset_peak
+
+limit, name, bomb = int(sys.argv[1]), sys.argv[2], sys.stdin.buffer.read()
+chain = DeserializerChain.from_config({"value.deserializers": f"{name}, bytes", "compression.max.output.bytes": limit})
+def refuse():
+    try:
+        chain(bomb, RecordContext("alerts", "value", []))
+    except DecodeError:
+        return
+    raise SystemExit("the bomb was not refused")
+before = reset_peak()
+for _ in range(3):
+    refuse()
+print(peak_bytes() - before)
+"""
+
+
+@pytest.mark.parametrize("how", BOMBS)
+def test_a_refused_bomb_takes_its_limit_once(how: str) -> None:
+    """In a chain, whose fast path and loop both try it; the first attempt is gone before the second."""
+    limit = 64 << 20
+    name = "zlib" if how == "zlib" else "compress"
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSING, str(limit), name],
+        input=BOMBS[how](bytes(limit + (8 << 20))),
+        stdout=subprocess.PIPE,
+        timeout=120,
+        check=True,
+    )
+    assert int(done.stdout) <= limit * 1.1
+
+
 @pytest.mark.parametrize("how", BOMBS)
 def test_the_limit_is_exact(how: str) -> None:
     read = reader("zlib" if how == "zlib" else "compress", compression_max_output_bytes=LIMIT)
