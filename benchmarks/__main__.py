@@ -16,7 +16,7 @@ from serde_chain.testing.services.errors import ServiceMissingError
 
 NAMES = (
     "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "models", "alerts",
-    "raw_parquet", "fields", "schemas",
+    "raw_parquet", "fields", "schemas", "large_records",
     "hop", "s3", "stores", "kafka_store", "payloads", "memory", "sweep", "at_scale", "deletes",
     "spark_decode", "spark_references", "spark_encode", "spark_memory",
 )  # fmt: skip
