@@ -33,6 +33,7 @@ from serde_chain import (
     RecordContext,
     SerializerChain,
 )
+from serde_chain.record import header_pairs
 from serde_chain.testing.services import KafkaBroker
 
 _ROWS: Final = 160_000
@@ -235,10 +236,11 @@ def _chain_down(record: Any, by_hand: _ByHand, count: int, rounds: int) -> Itera
     with SerializerChain.from_config(_CONFIG) as writer, DeserializerChain.from_config(_CONFIG) as reader:
         ctx = RecordContext(_TOPIC, "value", [])
         reference, own = writer(record, ctx), by_hand.keep(record)
+        headers = header_pairs(ctx)
 
         def ours() -> None:
             for _ in range(count):
-                reader(reference, RecordContext(_TOPIC, "value", list(ctx.headers or ())))
+                reader(reference, RecordContext(_TOPIC, "value", [*headers]))
 
         yield _compared("chain", (ours, partial(_repeated, partial(by_hand.read, *own), count)), count, rounds)
 

@@ -59,8 +59,6 @@ class ContextualError(Exception):
     Args:
         message: What happened, one sentence without a full stop.
         hint: What the user can do about it.
-        transient: Overrides the default of the class.
-        about_record: Likewise.
         **context: Values for some of ``context_fields``.
 
     Example:
@@ -80,8 +78,6 @@ class ContextualError(Exception):
         message: str,
         *,
         hint: str | None = None,
-        transient: bool | None = None,
-        about_record: bool | None = None,
         **context: object,
     ) -> None:
         unknown = context.keys() - set(self.context_fields)
@@ -90,10 +86,6 @@ class ContextualError(Exception):
         super().__init__(message)
         self.message = message
         self.hint = hint
-        if transient is not None:
-            self.transient = transient
-        if about_record is not None:
-            self.about_record = about_record
         for name in self.context_fields:
             setattr(self, name, context.get(name))
 
@@ -101,6 +93,26 @@ class ContextualError(Exception):
     def context(self) -> dict[str, Any]:
         """The known context, by name, in the order of ``context_fields``."""
         return {name: value for name in self.context_fields if (value := getattr(self, name)) is not None}
+
+    def marked(self, *, transient: bool | None = None, about_record: bool | None = None) -> Self:
+        """Say what kind of fault it is, where the class does not; None leaves the class's default.
+
+        Args:
+            transient: Whether the same call may succeed later.
+            about_record: Whether the fault is in the record.
+
+        Returns:
+            The error itself, so that it can be raised at once: a frame with a variable for it would keep it alive.
+
+        Example:
+            >>> PayloadStoreError("the queue is full").marked(transient=True).transient
+            True
+        """
+        if transient is not None:
+            self.transient = transient
+        if about_record is not None:
+            self.about_record = about_record
+        return self
 
     def add_context(self, **context: object) -> Self:
         """Fill in context unknown where the error was raised; known context stays.

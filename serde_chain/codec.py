@@ -92,6 +92,8 @@ def frozen(data: Any) -> Any:
         >>> frozen(bytearray(b"M 51"))
         b'M 51'
     """
+    if type(data) is Begun:
+        return data._replace(data=frozen(data.data))
     is_buffer = isinstance(data, (bytearray, memoryview))  # other objects are encoded before the call returns
     return bytes(data) if is_buffer and not memoryview(data).readonly else data
 

@@ -196,6 +196,7 @@ class _Work:
             Exception: The first error; calls that have not begun then are not made.
         """
         first: BaseException | None = None
+        error: BaseException | None = None
         while self._left:
             at, result, error = self._outcomes.get()
             self._left -= 1

@@ -347,8 +347,7 @@ def wrong_rows(rows: int, records: int) -> DecodeError:
     return DecodeError(
         f"the stage's batch form gave {rows} rows for {records} records",
         hint="A batch form gives a row for each record, null where it cannot be read",
-        about_record=False,
-    )
+    ).marked(about_record=False)
 
 
 def _plain(value: Any) -> Any:

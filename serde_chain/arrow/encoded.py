@@ -61,7 +61,7 @@ class EncodedBatch(BatchForm):
 
 
 def _failure(error: Exception) -> DecodeError:
-    failure = DecodeError(f"{type(error).__name__}: {error}", about_record=is_about_record(error))
+    failure = DecodeError(f"{type(error).__name__}: {error}").marked(about_record=is_about_record(error))
     drop_data(error)
     failure.__cause__ = error
     return failure

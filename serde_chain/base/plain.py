@@ -95,7 +95,7 @@ class ShortBytesOnly(ShortBytes):
     def _only_short(self, data: Any) -> bytes:
         if type(data) is bytes and len(data) <= self.most:
             return data
-        raise ValueError("only the record decides about longer data")
+        raise ValueError("the decision requires the record")
 
 
 class PlainSerializer(Serializer[In]):

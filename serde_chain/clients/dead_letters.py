@@ -192,8 +192,7 @@ def not_taken(error: SerializationError, topic: str, said: str, *, transient: bo
         topic=error.topic,
         partition=error.partition,
         offset=error.offset,
-        transient=transient,
-    )
+    ).marked(transient=transient)
 
 
 def read_dead_letter(headers: Sequence[Header] | None) -> DeadLetter:

@@ -188,10 +188,8 @@ class Journal:
     def _append(self, *entry: str) -> None:
         if self._file.closed:
             raise JournalError(
-                "the journal is closed, or was opened before a fork",
-                hint="Create a producer in each process",
-                transient=False,
-            )
+                "the journal is closed, or was opened before a fork", hint="Create a producer in each process"
+            ).marked(transient=False)
         try:
             self._find_place()
             if self._is_torn:

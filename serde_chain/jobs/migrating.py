@@ -214,4 +214,4 @@ def _known(plan: MigratePlan, state: State, partition: int, first: int, end: int
 
 def _failure(plan: MigratePlan, partition: int, error: CopyError) -> JobError:
     where = {"topic": plan.topic, "partition": partition, "offset": error.offset}
-    return JobError(error.message, hint=error.hint, transient=error.transient, **where)
+    return JobError(error.message, hint=error.hint, **where).marked(transient=error.transient)

@@ -235,7 +235,7 @@ def store_failed(
         store: The store's scheme.
         transient: Whether a retry may succeed.
     """
-    return JobError(f"{what}: {message}", hint=hint or "Run it again", store=store, transient=transient)
+    return JobError(f"{what}: {message}", hint=hint or "Run it again", store=store).marked(transient=transient)
 
 
 def _failed(what: str, error: PayloadStoreError) -> JobError:

@@ -267,8 +267,7 @@ class ApicurioRegistry(SubjectNames):
             raise SchemaRegistryError(
                 f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
                 hint=f"Check {URL.name} and that the registry runs",
-                transient=True,
-            ) from error
+            ).marked(transient=True) from error
         if answer.is_success:
             if "html" in answer.headers.get("content-type", ""):  # the page of a proxy would be taken for a schema
                 raise SchemaRegistryError(f"the answer of {URL.name} on {what} is a page", hint=_HINT)
@@ -282,10 +281,8 @@ class ApicurioRegistry(SubjectNames):
             if is_missing and not name
             else f"the schema registry refused {what}: {told} (HTTP {answer.status_code})",
             hint="Was it written with another registry? " + _HINT if is_missing else None,
-            transient=answer.status_code >= 500 or answer.status_code == 429,
             # The registry itself reports an unknown id; other 404s come from another server.
-            about_record=name in _UNKNOWN,
-        )
+        ).marked(transient=answer.status_code >= 500 or answer.status_code == 429, about_record=name in _UNKNOWN)
 
 
 @contextmanager

@@ -208,6 +208,7 @@ class ConfluentRegistry(SubjectNames):
                 hint="Is it in another registry? Check schema.registry.url, its path included, and schema.registry.type"
                 if unknown
                 else None,
+            ).marked(
                 transient=error.http_status_code >= 500 or error.http_status_code == 429,
                 # The registry itself reports an unknown schema; other 404s come from another server.
                 about_record=unknown and error.error_code in UNKNOWN_SCHEMA,
@@ -221,8 +222,7 @@ class ConfluentRegistry(SubjectNames):
             raise SchemaRegistryError(
                 f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",
                 hint="Check schema.registry.url and that the registry runs",
-                transient=True,
-            ) from error
+            ).marked(transient=True) from error
 
 
 def _check_rules(subject: str, schema: Any) -> None:

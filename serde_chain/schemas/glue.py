@@ -172,8 +172,7 @@ class GlueRegistry(SubjectNames):
             raise SchemaRegistryError(
                 f"the version {version} of the schema {subject} in Glue has the status {answer['Status']}",
                 hint="FAILURE: it is not compatible with the versions before it; see the schema's compatibility mode",
-                transient=answer["Status"] == "PENDING",
-            )
+            ).marked(transient=answer["Status"] == "PENDING")
         return UUID(version)
 
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
@@ -245,14 +244,12 @@ class GlueRegistry(SubjectNames):
             raise SchemaRegistryError(
                 f"Glue refused {what}: {told.get('Message', '')} ({code})",
                 hint=f"Check {NAME.name} and {REGION.name}: is it in another registry?" if code == _ABSENT else None,
-                transient=code in _TRANSIENT or status >= 500 or status == 429,
-            ) from error
+            ).marked(transient=code in _TRANSIENT or status >= 500 or status == 429) from error
         except self._unanswered as error:
             raise SchemaRegistryError(
                 f"Glue did not answer on {what}: {type(error).__name__}: {error}",
                 hint=f"Check {REGION.name}, {ENDPOINT.name} and the credentials",
-                transient=True,
-            ) from error
+            ).marked(transient=True) from error
         return answer
 
 

@@ -224,5 +224,4 @@ def mistyped(key: SchemaKey, actual: str, expected: str) -> SchemaRegistryError:
     return SchemaRegistryError(
         f"schema {key} of the registry has the type {actual}, not {expected}",
         hint="Was the record written by another kind of serializer, or with another registry?",
-        about_record=True,
-    )
+    ).marked(about_record=True)

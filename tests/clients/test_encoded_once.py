@@ -39,7 +39,7 @@ class Counting(PlainSerializer[bytes]):
 def encode(chain: SerializerChain, topic: str, sent: list[Sent]) -> None:
     with chain:
         for value, key, headers in sent:
-            chain(value, RecordContext(topic, "value", headers, key and key.encode()))
+            chain(value, RecordContext(topic, "value", headers, None if key is None else key.encode()))
 
 
 def with_chain(config: dict[str, Any], topic: str, sent: list[Sent], _spark: Any) -> None:

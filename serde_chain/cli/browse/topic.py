@@ -81,8 +81,7 @@ class Patience:
             raise RecordUnavailableError(
                 f"the records did not arrive within {self._seconds:g} s",
                 hint="Choose one partition, or a smaller range; or raise --timeout",
-                transient=True,
-            )
+            ).marked(transient=True)
 
 
 @dataclass(frozen=True)

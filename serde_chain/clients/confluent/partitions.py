@@ -360,5 +360,4 @@ class PartitionReader:
                     self._problem("the broker did not answer", error.args[0]),
                     hint="Check bootstrap.servers and that the broker runs",
                     topic=topic,
-                    transient=is_transient(error.args[0]),
-                ) from error
+                ).marked(transient=is_transient(error.args[0])) from error

@@ -63,7 +63,7 @@ def spark_errors(what: str) -> Iterator[None]:
         reason = (causes or lines)[-1 if causes else 0][:_TOLD]
         if _LOST in reason:
             reason = "an executor that kept a part of the stores' listing has ended"
-        raise JobError(f"{what}: {reason}", hint="See Spark's log; run it again", transient=True) from error
+        raise JobError(f"{what}: {reason}", hint="See Spark's log; run it again").marked(transient=True) from error
 
 
 class Referring(NamedTuple):

@@ -685,8 +685,8 @@ def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = F
     except ValueError as error:
         raise SchemaRegistryError(
             f"schema {registered.key} of the registry is {error}",
-            about_record=named_by_record,  # the registry has answered, and other records name other schemas
-        ) from error
+            # the registry has answered, and other records name other schemas
+        ).marked(about_record=named_by_record) from error
 
 
 def _validate(schema: AvroSchema, data: Any) -> None:

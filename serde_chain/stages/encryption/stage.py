@@ -224,9 +224,7 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
             raise DecryptionError(
                 f"the key {key_id} cannot be obtained: {_said(error)}",
                 # The record may be valid; a fault of the key itself is permanent.
-                about_record=False,
-                transient=not isinstance(error, ConfigError),
-            ) from error
+            ).marked(about_record=False, transient=not isinstance(error, ConfigError)) from error
 
 
 def _said(error: Exception) -> str:

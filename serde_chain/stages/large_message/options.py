@@ -212,8 +212,7 @@ def without_record(kind: type[T]) -> T:
         "large-message requires the record around the data: its topic and headers",
         hint="A client that calls serializers with the data alone, such as aiokafka or kafka-python, needs the adapter "
         "serde_chain.clients.aiokafka; elsewhere, pass a RecordContext or SerializationContext",
-        about_record=False,
-    )
+    ).marked(about_record=False)
 
 
 class ReferenceTopics:

@@ -255,8 +255,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     def _check_streams(self, source: Source) -> None:
         problem = self._cannot_stream()
         if problem is not None:
-            raise EncodeError(
-                f"{source.name} cannot be streamed: {problem}", hint="Pass its content as bytes", about_record=False
+            raise EncodeError(f"{source.name} cannot be streamed: {problem}", hint="Pass its content as bytes").marked(
+                about_record=False
             )
 
     def _begin_stream(self, source: Source, ctx: Context) -> Any:

@@ -175,8 +175,8 @@ def files_of(registered: RegisteredSchema) -> list[Any]:
         raise SchemaRegistryError(
             f"schema {registered.key} of the registry is not a Protobuf file: {error}",
             hint=f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}: then it is not needed",
-            about_record=True,  # the registry has answered, and other records name other schemas
-        ) from error
+            # the registry has answered, and other records name other schemas
+        ).marked(about_record=True) from error
 
 
 def top_level_names(files: Sequence[Any]) -> list[str]:

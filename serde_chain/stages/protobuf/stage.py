@@ -427,5 +427,5 @@ def _registered_class(registry: SchemaRegistry, key: SchemaKey, name: MessageNam
     except (ValueError, RecursionError) as error:
         raise SchemaRegistryError(
             f"schema {registered.key} of the registry does not describe the record: {error}",
-            about_record=True,  # the record names the message itself
-        ) from error
+            # the record names the message itself
+        ).marked(about_record=True) from error
