@@ -89,9 +89,9 @@ class Negotiation:
         under_way = self._under_way[topic]
         if last is not None and under_way:
             return False  # records in flight may be refused as well, and come before this one
-        if not self._topics.is_known(topic) or (last is not None and not last.is_fitted):
+        if self._topics.known(topic) is None or (last is not None and not last.is_fitted):
             value = record.step  # replaced by this question
-            return Question(partial(self._topics.find, topic), lambda _limit: self._fitted(record, value))
+            return Question(partial(self._topics.learn, topic), lambda _limit: self._fitted(record, value))
         return self._enter(record)
 
     def admit_now(self, record: Outgoing) -> bool:
@@ -100,11 +100,11 @@ class Negotiation:
         Returns:
             Whether it may go to the client at once; otherwise it must wait in its lane.
         """
-        return self._topics.is_known(record.topic) and self._enter(record)
+        return self._topics.known(record.topic) is not None and self._enter(record)
 
     def _enter(self, record: Outgoing) -> bool:
         topic, last = record.topic, record.state
-        limit = self._topics.find(topic).max_bytes
+        limit = self._topics.learn(topic).max_bytes
         size = record_size(record.key, record.step, record.headers)
         # Nothing to do if batches are smaller anyway.
         if limit is not None and limit < self._batch_bytes:
@@ -145,7 +145,7 @@ class Negotiation:
         if last is None or self._stage is None:
             return value
         last.is_fitted = True
-        limit = self._topics.find(record.topic).max_bytes
+        limit = self._topics.learn(record.topic).max_bytes
         is_last_try = last.number == _MOST_ATTEMPTS - 1
         if len(value) <= largest_value(self._max_bytes, record.key, record.headers, limit) and not is_last_try:
             return value

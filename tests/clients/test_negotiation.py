@@ -19,17 +19,17 @@ class Limits:
 
     def __init__(self, **limits: int) -> None:
         self.limits = limits
-        self.known = set(limits)
+        self.answered = set(limits)
 
-    def is_known(self, topic: str) -> bool:
-        return topic in self.known
+    def known(self, topic: str) -> TopicLimit | None:
+        return self.learn(topic) if topic in self.answered else None
 
-    def find(self, topic: str) -> TopicLimit:
-        self.known.add(topic)
+    def learn(self, topic: str) -> TopicLimit:
+        self.answered.add(topic)
         return TopicLimit(self.limits[topic], compacted=False)
 
     def forget(self, topic: str) -> None:
-        self.known.discard(topic)
+        self.answered.discard(topic)
 
 
 @pytest.fixture
@@ -104,7 +104,7 @@ def test_each_refused_record_is_made_to_fit(stage: LargeMessageSerializer) -> No
     limits.limits["t"] = 1_000
     for outgoing in records:
         refuse(gate, outgoing)
-    assert not limits.is_known("t"), "the broker is asked again"
+    assert not limits.known("t"), "the broker is asked again"
     for outgoing in records:
         step = gate.admit(outgoing)
         assert isinstance(step, Transfer), "also where the limit is known by then"
