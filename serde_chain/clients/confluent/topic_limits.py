@@ -155,7 +155,9 @@ class TopicLimits:
         except Exception as error:  # noqa: BLE001  whatever the reason is, somebody may wait for the answer
             self._not_answered(topic, asked, error)
         else:
-            self._note(topic, asked, _Known(limit, time.monotonic() + ttl_s))
+            known = _Known(limit, time.monotonic() + ttl_s)
+            self._remember(topic, asked, known)
+            _pass(known, asked)
 
     def _not_answered(self, topic: str, asked: Future[_Known], cause: Exception | None) -> _Known:
         """Remember that there was no answer."""
@@ -169,23 +171,18 @@ class TopicLimits:
         before = self._known.get(topic)
         limit = TopicLimit() if before is None else before.limit
         known = _Known(limit, time.monotonic() + _UNANSWERED_TTL_S, error)
-        if self._note(topic, asked, known) and (before is None or before.error is None):
+        if self._remember(topic, asked, known) and (before is None or before.error is None):
             _log.warning("%s: %s", _UNTIL_THEN if before is None else "the last known limit is used", error)
+        _pass(known, asked)
         return known
 
-    def _note(self, topic: str, asked: Future[_Known], known: _Known) -> bool:
-        """Remember an answer, and pass it to those who wait.
-
-        Returns:
-            Whether it is remembered: a topic may have been asked for again since.
-        """
+    def _remember(self, topic: str, asked: Future[_Known], known: _Known) -> bool:
+        """Remember an answer, unless the topic was asked for again since; returns whether it is remembered."""
         with self._lock:
             is_current = self._asked.get(topic) is asked
             if is_current:
                 self._known[topic] = known
                 del self._asked[topic]
-        with suppress(InvalidStateError):  # there is an answer after all, or one that came too late
-            asked.set_result(known)
         return is_current
 
     def _read(self, topic: str) -> tuple[TopicLimit, float]:
@@ -211,3 +208,9 @@ class TopicLimits:
             raise
         policy = str(entries["cleanup.policy"].value)
         return TopicLimit(int(entries["max.message.bytes"].value), "compact" in policy), self._ttl_s
+
+
+def _pass(known: _Known, asked: Future[_Known]) -> None:
+    """Pass an answer to those who wait for it."""
+    with suppress(InvalidStateError):  # there is an answer after all, or one that came too late
+        asked.set_result(known)
