@@ -85,6 +85,7 @@ class TopicLimits:
         self._lock = threading.Lock()
         self._connecting = threading.Lock()
         self._admin: Any = None
+        self._is_closed = False
 
     def known(self, topic: str) -> TopicLimit | None:
         """The answer about a topic if it is known; None otherwise, and then the broker is being asked."""
@@ -115,7 +116,8 @@ class TopicLimits:
                 self._asked.pop(topic, None)  # the answer may be older than the refusal
 
     def close(self) -> None:
-        """Release the connection."""
+        """Release the connection; a question on its way is of no interest then."""
+        self._is_closed = True
         self._admin = None
 
     def _usable(self, topic: str) -> _Known | None:
@@ -171,7 +173,8 @@ class TopicLimits:
         before = self._known.get(topic)
         limit = TopicLimit() if before is None else before.limit
         known = _Known(limit, time.monotonic() + _UNANSWERED_TTL_S, error)
-        if self._remember(topic, asked, known) and (before is None or before.error is None):
+        is_new = before is None or before.error is None
+        if self._remember(topic, asked, known) and is_new and not self._is_closed:
             _log.warning("%s: %s", _UNTIL_THEN if before is None else "the last known limit is used", error)
         _pass(known, asked)
         return known
