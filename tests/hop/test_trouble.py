@@ -239,7 +239,7 @@ def test_a_broker_that_never_answers(
     broker: KafkaBroker, topic: str, client: Clients, read: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with silent(broker.sasl_bootstrap_servers) as servers, caplog.at_level(logging.WARNING):
-        times = {"max.block.ms": 3000, "hop.connection.timeout.ms": 1000, "hop.request.timeout.ms": 1500}
+        times = {"max.block.ms": 3000, "hop.connection.timeout.ms": 500, "hop.request.timeout.ms": 1000}
         producer = client(Producer, **{"bootstrap.servers": servers, "hop.retry.attempts": 1, **times})
         began = time.monotonic()
         assert publish(producer, topic, b"1") == [None]

@@ -82,7 +82,8 @@ class Producer(Generic[ValueT]):
     blocks for up to ``max.block.ms`` (default 60000). A failed upload is reported to ``on_delivery``.
 
     With ``large.message.threshold.bytes = auto``, and in hop's format, the producer asks the broker for the topic's
-    limit. If the limit is lowered later and the broker refuses a record, the record is sent again.
+    limit, and its own gives way to that unless ``message.max.bytes`` is set. Small records do not wait for the answer.
+    If the broker refuses a batch for its size, its records are sent again, offloaded if necessary.
 
     ``Producer[Alert]`` lets type checkers check the values of ``produce``.
 
