@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +43,7 @@ def send(producer: Producer, topic: str, *values: Any, **more: Any) -> list[Any]
 
 
 def stored(topic: str) -> list[int]:
-    return [info.size for info in MemoryStore().list(topic)]
+    return sorted(info.size for info in MemoryStore().list(topic))
 
 
 @pytest.mark.parametrize("limit", [5_000_000, 40_000_000])
@@ -87,6 +89,38 @@ def test_more_than_a_broker_receives_by_default(new_producer: "NewProducer") -> 
 
 def test_the_largest_that_librdkafka_sends() -> None:
     assert largest_value(MAX, None, None, 2_000_000_000) == MAX - 36
+
+
+# Prints by how many MiB of address space a process grows while it sends 400 MB that have waited for their topic.
+LONG_QUEUE = """
+import sys, uuid
+from confluent_kafka.admin import AdminClient, NewTopic
+from serde_chain import Producer
+
+def peak():
+    with open("/proc/self/status") as status:
+        (line,) = [line for line in status if line.startswith("VmPeak")]
+    return int(line.split()[1]) >> 10
+
+servers = {"bootstrap.servers": sys.argv[1]}
+topic = f"long-queue-{uuid.uuid4()}"
+store = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": "auto"}
+with Producer({**servers, **store, "value.serializers": "bytes, large-message"}) as producer:
+    for _ in range(40_000):
+        producer.produce(topic, bytes(10_000), partition=0)
+    before = peak()
+    admin = AdminClient(servers)
+    admin.create_topics([NewTopic(topic, 1)])[topic].result(30)
+    assert producer.flush(60) == 0
+    print(peak() - before)
+"""
+
+
+@pytest.mark.full
+def test_a_long_queue_reserves_no_memory_for_each_batch(broker: KafkaBroker) -> None:
+    command = [sys.executable, "-c", LONG_QUEUE, broker.bootstrap_servers]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, timeout=120, check=True)
+    assert int(done.stdout) < 1200, "with the default of message.copy.max.bytes, some 2,000"
 
 
 def test_a_limit_that_the_user_has_set_stays(new_topic: "NewTopic", new_producer: "NewProducer") -> None:
@@ -183,6 +217,7 @@ def test_small_records_do_not_wait_for_an_answer(
         producer.close()
 
 
+@pytest.mark.parametrize("more", [{}, {"enable.idempotence": True}], ids=["", "idempotent"])
 def test_an_oversized_record_takes_no_small_ones_with_it(  # noqa: PLR0917, pytest passes them by name
     broker: KafkaBroker,
     new_topic: "NewTopic",
@@ -190,10 +225,12 @@ def test_an_oversized_record_takes_no_small_ones_with_it(  # noqa: PLR0917, pyte
     new_consumer: "NewConsumer",
     fetch: "Fetch",
     caplog: pytest.LogCaptureFixture,
+    more: dict[str, Any],
 ) -> None:
     topic = new_topic(1, {"max.message.bytes": "50000"})
     with silent(broker.bootstrap_servers) as servers, caplog.at_level(logging.WARNING):
-        producer = new_producer(AUTO, **{"bootstrap.servers": servers, "max.block.ms": 1000, "linger.ms": 100})
+        times = {"max.block.ms": 1000, "linger.ms": 100}
+        producer = new_producer({**AUTO, **more}, **{"bootstrap.servers": servers, **times})
         assert send(producer, topic, b"0" * 20_000) == [None], "it waits for the answer that does not come"
         began = time.monotonic()
         values: list[Any] = [b"1", b"2" * 100_000, b"3", None, b"4" * 200_000, b"5" * 1000, b"6" * 20_000, None]
