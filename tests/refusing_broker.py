@@ -1,17 +1,20 @@
-"""A proxy of a broker that refuses the first records of a topic: as one that does not lead the partition yet, say."""
+"""Proxies of a broker: one refuses the first records of a topic, one never answers a kind of question."""
 
 from __future__ import annotations
 
 import socket
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 
-__all__ = ["NOT_LEADER", "refusing"]
+__all__ = ["DESCRIBE_CONFIGS", "NOT_LEADER", "refusing", "silent"]
 
 NOT_LEADER = 6
 """Kafka's number of ``NOT_LEADER_OR_FOLLOWER``."""
+
+DESCRIBE_CONFIGS = 32
+"""Kafka's number of the question for the settings of a topic."""
 
 _PRODUCE = 0
 _HOST = "127.0.0.1"
@@ -29,8 +32,29 @@ def refusing(servers: str, topic: str, code: int = NOT_LEADER) -> Iterator[str]:
     Yields:
         Where the proxy is.
     """
+    with _running(servers, lambda listener, broker: _Refusing(listener, broker, topic, code)) as address:
+        yield address
+
+
+@contextmanager
+def silent(servers: str, kind: int = DESCRIBE_CONFIGS) -> Iterator[str]:
+    """Stand in front of a broker, and never answer one kind of question.
+
+    Args:
+        servers: Where the broker is, ``127.0.0.1:port``.
+        kind: Kafka's number of the question.
+
+    Yields:
+        Where the proxy is.
+    """
+    with _running(servers, lambda listener, broker: _Silent(listener, broker, kind)) as address:
+        yield address
+
+
+@contextmanager
+def _running(servers: str, make: Callable[[socket.socket, int], _Proxy]) -> Iterator[str]:
     with closing(socket.create_server((_HOST, 0))) as listener:
-        proxy = _Proxy(listener, int(servers.rpartition(":")[2]), topic, code)
+        proxy = make(listener, int(servers.rpartition(":")[2]))
         thread = threading.Thread(target=proxy.accept)
         thread.start()
         try:
@@ -43,12 +67,18 @@ def refusing(servers: str, topic: str, code: int = NOT_LEADER) -> Iterator[str]:
 
 
 class _Proxy:
-    def __init__(self, listener: socket.socket, broker: int, topic: str, code: int) -> None:
+    """Passes on all requests and answers."""
+
+    def __init__(self, listener: socket.socket, broker: int) -> None:
         self.port: int = listener.getsockname()[1]
-        self._listener, self._broker, self._topic, self._code = listener, broker, topic, code
+        self._listener, self._broker = listener, broker
         self._sockets: list[socket.socket] = []
         self._threads: list[threading.Thread] = []
-        self._batches = 0
+
+    def _takes(self, frame: bytes, client: socket.socket, lock: threading.Lock) -> bool:
+        """Whether a request goes to the broker."""
+        del frame, client, lock
+        return True
 
     def accept(self) -> None:
         with suppress(OSError):
@@ -71,20 +101,10 @@ class _Proxy:
             each.close()
 
     def _ask(self, client: socket.socket, broker: socket.socket, lock: threading.Lock) -> None:
-        held = b""
         with suppress(OSError):
             while frame := _frame(client):
-                kind, _, number = struct.unpack_from(">hhi", frame)
-                if kind == _PRODUCE and self._topic.encode() in frame:
-                    self._batches += 1
-                    if self._batches == 1:
-                        held = self._refusal(number)
-                        continue
-                    if held:
-                        with lock:
-                            client.sendall(_with_length(held))
-                        held = b""
-                broker.sendall(_with_length(frame))
+                if self._takes(frame, client, lock):
+                    broker.sendall(_with_length(frame))
 
     def _answer(self, broker: socket.socket, client: socket.socket, lock: threading.Lock) -> None:
         """What the broker says, with the proxy's port where its own is named."""
@@ -94,6 +114,42 @@ class _Proxy:
             while frame := _frame(broker):
                 with lock:
                     client.sendall(_with_length(frame.replace(own, other)))
+
+
+class _Silent(_Proxy):
+    """Drops one kind of request."""
+
+    def __init__(self, listener: socket.socket, broker: int, kind: int) -> None:
+        super().__init__(listener, broker)
+        self._kind = kind
+
+    def _takes(self, frame: bytes, client: socket.socket, lock: threading.Lock) -> bool:
+        del client, lock
+        (kind,) = struct.unpack_from(">h", frame)
+        return bool(kind != self._kind)
+
+
+class _Refusing(_Proxy):
+    """Refuses the first batch of a topic."""
+
+    def __init__(self, listener: socket.socket, broker: int, topic: str, code: int) -> None:
+        super().__init__(listener, broker)
+        self._topic, self._code = topic, code
+        self._batches = 0
+        self._held = b""
+
+    def _takes(self, frame: bytes, client: socket.socket, lock: threading.Lock) -> bool:
+        kind, _, number = struct.unpack_from(">hhi", frame)
+        if kind == _PRODUCE and self._topic.encode() in frame:
+            self._batches += 1
+            if self._batches == 1:
+                self._held = self._refusal(number)
+                return False
+            if self._held:
+                with lock:
+                    client.sendall(_with_length(self._held))
+                self._held = b""
+        return True
 
     def _refusal(self, number: int) -> bytes:
         """The answer to a request to produce (versions 9 to 12): a header, topics, their partitions, throttling."""

@@ -142,22 +142,23 @@ class Topics:
         self.asked: list[str] = []
         self.limit = limit
 
-    def is_known(self, topic: str) -> bool:
-        return topic in self.asked
+    def known(self, topic: str) -> TopicLimit | None:
+        return self.learn(topic) if topic in self.asked else None
 
     def forget(self, topic: str) -> None:
         raise AssertionError(topic)
 
-    def find(self, topic: str) -> TopicLimit:
+    def learn(self, topic: str) -> TopicLimit:
         self.asked.append(topic)
         return self.limit
 
 
 def test_a_limit_is_asked_for_before_anything_is_published(store: Watched) -> None:
     chain = SerializerChain.from_config(config(store, **{"large.message.threshold.bytes": "auto"}))
-    topics = Topics(TopicLimit(1500, compacted=True))
+    topics = Topics(TopicLimit(15_000, compacted=True))
     limited = chain.with_limits(ClientLimits(1_000_000, 0, topics, is_key=False))
-    question = limited.begin(LARGE, record())
+    assert limited.begin(b"too small for a question", record()) == b"too small for a question"
+    question = limited.begin(LARGE * 10, record())
     assert isinstance(question, Transfer)
     assert (topics.asked, store.calls) == ([], [])
     upload = question.resume(question.run())

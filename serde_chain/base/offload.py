@@ -32,6 +32,9 @@ class RecordLimits(Protocol):
     def ask(self, ctx: Context | None) -> Transfer[Any] | None:
         """The question that the other methods need answered about the record's topic; None if it is known."""
 
+    def fits_any_topic(self, size: int, ctx: Context | None) -> bool:
+        """Whether a field of ``size`` bytes fits into a record of any topic, so that no question is needed."""
+
     def largest(self, ctx: Context | None) -> int:
         """The largest field in bytes that client and topic accept, given the record's key and headers."""
 

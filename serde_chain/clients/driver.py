@@ -296,6 +296,8 @@ class Driver:
                 self._events.put(_nothing)
                 return
             if not first:
+                if first is None:
+                    self._stuck.add(topic)
                 return
             if not self._send(record):
                 self._stuck.add(topic)
@@ -357,16 +359,15 @@ class Driver:
     def _settled(self, report: Any) -> None:
         """See :meth:`settle`."""
         topic, again = self._gate.settle(report)
-        if topic not in self._lanes:
-            return
         if again is not None:
-            # Before all later records, and after earlier ones that are sent again too.
-            lane = self._lanes[topic]
+            # Before all later records, and after earlier ones that are sent again too. It may be the first one here.
+            lane = self._lanes.setdefault(topic, deque())
             at = next((at for at, other in enumerate(lane) if other.number > again.number), len(lane))
             lane.insert(at, again)
             again.is_gone = False
             self._count += 1
-        self._advance(topic)
+        if topic in self._lanes:
+            self._advance(topic)
 
     def _clean(self, reference: str) -> None:
         try:

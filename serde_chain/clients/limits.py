@@ -14,19 +14,24 @@ from serde_chain.transfer import Question, Transfer
 
 __all__ = [
     "KEY_ROOM",
+    "LARGEST_MESSAGE",
+    "LEAST_LIMIT",
     "MESSAGE_MAX",
     "SHORT_KEY",
     "ClientLimits",
     "TopicLimit",
     "Topics",
+    "batch_size",
     "largest_key",
     "largest_value",
     "record_size",
+    "sent_size",
 ]
 
 _log = logging.getLogger("serde_chain")
 
 MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), 1_000_000)  # librdkafka's, with its default
+LARGEST_MESSAGE: Final = 1_000_000_000  # the largest message.max.bytes that librdkafka accepts
 RECORD_OVERHEAD: Final = 36
 BATCH_OVERHEAD: Final = 61  # of a batch as the broker measures it
 _BODY_OVERHEAD: Final = 3
@@ -38,6 +43,9 @@ _ROOM_FOR_VALUE: Final = 16_384
 KEY_ROOM: Final = 4096
 # Length of a key that fits into it, also as text, of which a character may have four bytes.
 SHORT_KEY: Final = KEY_ROOM // 4
+# Bytes of a batch that any topic is presumed to accept before its limit is known: 1/64 of Kafka's default. Services
+# that lower the default accept at least 256 KiB.
+LEAST_LIMIT: Final = 16_384
 
 
 def largest_value(
@@ -70,10 +78,25 @@ def largest_key(message_max_bytes: int, headers: Headers | None, topic_max_bytes
 
 def record_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
     """The most bytes that a record adds to its batch."""
+    # After other records, offset and time are differences of up to five and ten bytes instead of one each.
+    return _alone(key, value, headers) + 13
+
+
+def batch_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """Bytes of a record alone in its batch, which a topic's ``max.message.bytes`` limits."""
+    return BATCH_OVERHEAD + _alone(key, value, headers)
+
+
+def sent_size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """Bytes of a record as librdkafka counts it, which ``message.max.bytes`` limits."""
+    return RECORD_OVERHEAD + len(key or b"") + len(value or b"") + _headers_size(headers)
+
+
+def _alone(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
+    """Bytes of the first record of a batch."""
     body = _BODY_OVERHEAD + _with_length(key) + _with_length(value) + _varint(len(headers or ()))
     body += _headers_size(headers)
-    # After other records, offset and time are differences of up to five and ten bytes instead of one each.
-    return _varint(body) + body + 13
+    return _varint(body) + body
 
 
 def _less(topic_max_bytes: int | None) -> int | None:
@@ -123,11 +146,11 @@ class TopicLimit(NamedTuple):
 class Topics(Protocol):
     """Brokers' answers about topics, remembered."""
 
-    def is_known(self, topic: str) -> bool:
-        """Whether :meth:`find` returns without waiting for an answer."""
+    def known(self, topic: str) -> TopicLimit | None:
+        """The answer about a topic if it is known; None otherwise, and then the broker is being asked."""
 
-    def find(self, topic: str) -> TopicLimit:
-        """The limit of a topic; raises TopicLimitError if it is neither reported nor known."""
+    def learn(self, topic: str) -> TopicLimit:
+        """The answer about a topic; waits for it. Without limit if the broker does not answer."""
 
     def forget(self, topic: str) -> None:
         """Ask again on next use of the topic's limit."""
@@ -137,11 +160,12 @@ class ClientLimits:
     """A client's limits for the stages that offload (:class:`serde_chain.base.RecordLimits`).
 
     Args:
-        message_max_bytes: The client's ``message.max.bytes``.
+        message_max_bytes: The client's ``message.max.bytes``; where a topic's limit is unknown, in bytes.
         overhead: Bytes that later stages add.
         topics: The limits of topics, if they apply.
         is_key: Whether they are for keys.
         setting: The client's name of its limit.
+        learnt_max_bytes: The client's limit where that of the topic is known; None: the same.
     """
 
     def __init__(
@@ -152,15 +176,18 @@ class ClientLimits:
         *,
         is_key: bool,
         setting: str = "message.max.bytes",
+        learnt_max_bytes: int | None = None,
     ) -> None:
         self._max_bytes = message_max_bytes
+        self._learnt_max_bytes = message_max_bytes if learnt_max_bytes is None else learnt_max_bytes
         self._name = setting
         self._overhead = overhead
         self._topics = topics
         self._is_key = is_key
         self._warned: set[str] = set()
-        self.most = max(0, message_max_bytes - RECORD_OVERHEAD)
-        self.setting = f"{setting} ({message_max_bytes})"
+        most = message_max_bytes if topics is None else self._learnt_max_bytes
+        self.most = max(0, most - RECORD_OVERHEAD)
+        self.setting = f"{setting} ({most})"
         room = self.largest(None)
         self.always = max(0, room if is_key else room - KEY_ROOM) if topics is None else 0
 
@@ -172,22 +199,36 @@ class ClientLimits:
 
     def ask(self, ctx: Context | None) -> Transfer[Any] | None:
         """The question to the broker, if the topic's limit applies and is unknown; None otherwise."""
-        if self._topics is None or ctx is None or self._topics.is_known(ctx.topic):
+        if self._topics is None or ctx is None or self._topics.known(ctx.topic) is not None:
             return None
-        return Question(partial(self._topics.find, ctx.topic), lambda _limit: None)
+        return Question(partial(self._topics.learn, ctx.topic), lambda _limit: None)
+
+    def fits_any_topic(self, size: int, ctx: Context | None) -> bool:
+        """Whether a field is so small that any topic accepts it, so that no answer of a broker is needed.
+
+        Args:
+            size: Its bytes.
+            ctx: The record around it, whose key and headers count.
+        """
+        size += self._overhead
+        if self._is_key:  # as in largest: regardless of headers
+            return size <= min(KEY_ROOM, largest_key(self._max_bytes, None))
+        headers = None if ctx is None else ctx.headers
+        return size <= largest_value(min(self._max_bytes, LEAST_LIMIT), key_of(ctx), headers, LEAST_LIMIT)
 
     def largest(self, ctx: Context | None) -> int:
         """The largest field that client and topic accept in this record, less the overhead of later stages."""
-        topic_max = None if self._topics is None or ctx is None else self._topics.find(ctx.topic).max_bytes
+        topic_max = None if self._topics is None or ctx is None else self._topics.learn(ctx.topic).max_bytes
+        max_bytes = self._max_bytes if topic_max is None else self._learnt_max_bytes
         if self._is_key:  # regardless of headers: equal keys are offloaded in all records or in none
-            return largest_key(self._max_bytes, None, topic_max) - self._overhead
+            return largest_key(max_bytes, None, topic_max) - self._overhead
         headers = None if ctx is None else ctx.headers
-        return largest_value(self._max_bytes, key_of(ctx), headers, topic_max) - self._overhead
+        return largest_value(max_bytes, key_of(ctx), headers, topic_max) - self._overhead
 
     def denied(self, ctx: Context | None) -> str | None:
         """Hop's rule: a user without permission to see the topic's limit does not offload."""
         topic = "" if ctx is None else str(ctx.topic)
-        if self._topics is None or not self._topics.find(topic).denied:
+        if self._topics is None or not self._topics.learn(topic).denied:
             return None
         reason = f"this user may not see the limit of the topic {topic} (DESCRIBE_CONFIGS)"
         if topic not in self._warned:
@@ -197,4 +238,4 @@ class ClientLimits:
 
     def compacted(self, ctx: Context | None) -> bool:
         """Whether the record's topic is known to be compacted."""
-        return self._topics is not None and ctx is not None and bool(self._topics.find(ctx.topic).compacted)
+        return self._topics is not None and ctx is not None and bool(self._topics.learn(ctx.topic).compacted)

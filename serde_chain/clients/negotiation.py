@@ -3,6 +3,10 @@
 A check of single records leaves two problems. librdkafka does not split batches, so small records fail together if
 ``batch.size`` is above the topic's limit: here the records in flight fit into one batch. And a limit can be lowered
 while a producer runs: refused records are sent again, offloaded if necessary.
+
+Small records do not wait until a limit is known, which it may never be. Meanwhile they are sent in batches that any
+topic accepts. Where a topic without a known limit has refused a batch, it gets such batches from then on, and single
+records if it refuses those too: one record that is too large takes the others of its batch with it.
 """
 
 from __future__ import annotations
@@ -13,8 +17,18 @@ from functools import partial
 from typing import Any, Final
 
 from serde_chain.base import SupportsOffload
-from serde_chain.clients.limits import BATCH_OVERHEAD, Topics, largest_value, record_size
+from serde_chain.clients.limits import (
+    BATCH_OVERHEAD,
+    LEAST_LIMIT,
+    RECORD_OVERHEAD,
+    TopicLimit,
+    Topics,
+    batch_size,
+    record_size,
+    sent_size,
+)
 from serde_chain.clients.outgoing import Outgoing
+from serde_chain.errors import MessageTooLargeError
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.transfer import Question, Transfer, then
 
@@ -22,6 +36,8 @@ __all__ = ["Attempt", "Negotiation"]
 
 # Sent again unchanged, then offloaded: a limit may be lowered twice, but not forever.
 _MOST_ATTEMPTS: Final = 3
+# Bytes of a record that any topic accepts.
+_SMALL: Final = LEAST_LIMIT - BATCH_OVERHEAD
 
 
 class Attempt:
@@ -35,6 +51,7 @@ class Attempt:
         is_refused: Whether the client reported that it was too large, and it may be sent again. Set before
             :meth:`Negotiation.settle`.
         is_fitted: Whether it was made to fit since.
+        is_too_large: Whether it exceeds the client's own limit, and what its topic is known to accept.
         accepted: Results of the client's ``produce``; not empty once the client has the record.
         is_told: Whether the user's callback was called.
         report: The client's report, of the client's own type.
@@ -47,6 +64,7 @@ class Attempt:
         self.is_under_way = False
         self.is_refused = False
         self.is_fitted = False
+        self.is_too_large = False
         self.accepted: list[None] = []
         self.is_told = False
         self.report: Any = None
@@ -62,37 +80,50 @@ class Negotiation:
         topics: The limits of topics.
         stage: The stage that offloads values, if it is the last of its chain; None otherwise.
         batch_bytes: The largest batch that the client makes.
-        message_max_bytes: The largest record that it sends.
+        message_max_bytes: The largest record that it sends where the topic's limit is unknown.
+        learnt_max_bytes: The same where the limit is known; None: the same.
     """
 
     def __init__(
-        self, topics: Topics, stage: SupportsOffload | None, *, batch_bytes: int, message_max_bytes: int
+        self,
+        topics: Topics,
+        stage: SupportsOffload | None,
+        *,
+        batch_bytes: int,
+        message_max_bytes: int,
+        learnt_max_bytes: int | None = None,
     ) -> None:
         self._topics = topics
         self._stage = stage
         self._batch_bytes = batch_bytes
         self._max_bytes = message_max_bytes
+        self._learnt_max_bytes = message_max_bytes if learnt_max_bytes is None else learnt_max_bytes
         self._under_way: defaultdict[str, int] = defaultdict(int)
+        # The largest batch of topics without a known limit that have refused one.
+        self._presumed: dict[str, int] = {}
         self._lock = threading.Lock()
 
     def may_go_again(self, attempt: Attempt) -> bool:
-        """Whether a record refused for its size can be made smaller."""
-        record = attempt.record
-        return self._stage is not None and record.step is not None and attempt.number < _MOST_ATTEMPTS
+        """Whether a record refused for its size may be sent again: smaller, or without those of its batch."""
+        return attempt.number < _MOST_ATTEMPTS
 
-    def admit(self, record: Outgoing) -> Transfer[Any] | bool:
+    def admit(self, record: Outgoing) -> Transfer[Any] | bool | None:
         """See :class:`~serde_chain.clients.outgoing.Gate`."""
         last: Attempt | None = record.state
         if last is not None and last.is_under_way:
             return True  # the client had no room for it
         topic = record.topic
-        under_way = self._under_way[topic]
-        if last is not None and under_way:
+        if last is not None and self._under_way[topic]:
             return False  # records in flight may be refused as well, and come before this one
-        if not self._topics.is_known(topic) or (last is not None and not last.is_fitted):
+        known, size = self._topics.known(topic), _size(record)
+        if (last is not None and not last.is_fitted) or (known is None and size > _SMALL):
             value = record.step  # replaced by this question
-            return Question(partial(self._topics.find, topic), lambda _limit: self._fitted(record, value))
-        return self._enter(record)
+            return Question(partial(self._topics.learn, topic), lambda limit: self._fitted(record, value, limit))
+        smaller = self._offloaded(record, record.step) if self._exceeds(record, known, size) else None
+        if smaller is not None:
+            return smaller
+        # The answer makes room too, which no delivery report announces.
+        return self._enter(record, known, size) or (None if known is None else False)
 
     def admit_now(self, record: Outgoing) -> bool:
         """Admit a record without predecessors, in the producing thread.
@@ -100,18 +131,24 @@ class Negotiation:
         Returns:
             Whether it may go to the client at once; otherwise it must wait in its lane.
         """
-        return self._topics.is_known(record.topic) and self._enter(record)
+        known, size = self._topics.known(record.topic), _size(record)
+        if (known is None and size > _SMALL) or (self._stage is not None and self._exceeds(record, known, size)):
+            return False
+        return self._enter(record, known, size)
 
-    def _enter(self, record: Outgoing) -> bool:
+    def _enter(self, record: Outgoing, known: TopicLimit | None, size: int) -> bool:
         topic, last = record.topic, record.state
-        limit = self._topics.find(topic).max_bytes
-        size = record_size(record.key, record.step, record.headers)
+        if known is None:
+            limit: int | None = LEAST_LIMIT
+        else:
+            limit = self._presumed.get(topic) if known.max_bytes is None else known.max_bytes
         # Nothing to do if batches are smaller anyway.
         if limit is not None and limit < self._batch_bytes:
             under_way = self._under_way[topic]
             if under_way and BATCH_OVERHEAD + under_way + size > limit:
                 return False
         record.state = attempt = Attempt(record, 1 if last is None else last.number + 1, size)
+        attempt.is_too_large = self._exceeds(record, known, size)
         with self._lock:
             attempt.is_under_way = True
             self._under_way[topic] += size
@@ -130,6 +167,8 @@ class Negotiation:
         if not (was_under_way and report.is_refused):
             return topic, None
         self._topics.forget(topic)
+        bound = LEAST_LIMIT if report.number == 1 else 0
+        self._presumed[topic] = min(bound, self._presumed.get(topic, bound))
         return topic, report.record
 
     def count_off(self, attempt: Attempt) -> None:
@@ -139,23 +178,55 @@ class Negotiation:
                 attempt.is_under_way = False
                 self._under_way[attempt.record.topic] -= attempt.size
 
-    def _fitted(self, record: Outgoing, value: Any) -> Any:
-        """The value in a form that the topic accepts: offloaded if it was refused and no longer fits."""
+    def _exceeds(self, record: Outgoing, known: TopicLimit | None, size: int) -> bool:
+        """Whether a record exceeds the client's own limit, and what its topic is known to accept.
+
+        librdkafka checks the larger limit only, and would send what the broker has to refuse after the transfer.
+        """
+        if size + RECORD_OVERHEAD <= self._max_bytes:
+            return False
+        sent = sent_size(record.key, record.step, record.headers)
+        return sent > self._max_bytes and not self._fits(record, record.step, known)
+
+    def _fits(self, record: Outgoing, value: Any, known: TopicLimit | None) -> bool:
+        """Whether client and topic accept a record; the client alone, if the topic's limit is unknown."""
+        parts = record.key, value, record.headers
+        if known is None or known.max_bytes is None:
+            return sent_size(*parts) <= self._max_bytes
+        return sent_size(*parts) <= self._learnt_max_bytes and batch_size(*parts) <= known.max_bytes
+
+    def _fitted(self, record: Outgoing, value: Any, limit: TopicLimit) -> Any:
+        """The value in a form that the topic accepts: offloaded if it was refused and no longer fits.
+
+        Raises:
+            MessageTooLargeError: It no longer fits, and cannot be offloaded.
+        """
         last: Attempt | None = record.state
-        if last is None or self._stage is None:
+        if last is None:
             return value
         last.is_fitted = True
-        limit = self._topics.find(record.topic).max_bytes
-        is_last_try = last.number == _MOST_ATTEMPTS - 1
-        if len(value) <= largest_value(self._max_bytes, record.key, record.headers, limit) and not is_last_try:
+        fits = self._fits(record, value, limit)
+        if fits and last.number < _MOST_ATTEMPTS - 1:
             return value
+        smaller = self._offloaded(record, value)
+        if smaller is None and not fits:
+            raise MessageTooLargeError("the topic's limit was lowered, and the value cannot be offloaded")
+        return value if smaller is None else smaller
+
+    def _offloaded(self, record: Outgoing, value: Any) -> Transfer[Any] | None:
+        """A transfer that offloads a record's value; None if that is not possible."""
         headers = list(record.headers or ())
         ctx = RecordContext(record.topic, VALUE, headers, record.key)
-        if not self._stage.is_inline(value, ctx):
-            return value
+        if self._stage is None or value is None or not self._stage.is_inline(value, ctx):
+            return None
 
         def offloaded(placeholder: Any) -> Any:
             record.headers = headers
             return placeholder
 
-        return then(self._stage.offload(value, ctx), offloaded)
+        smaller: Transfer[Any] = then(self._stage.offload(value, ctx), offloaded)
+        return smaller
+
+
+def _size(record: Outgoing) -> int:
+    return record_size(record.key, record.step, record.headers)

@@ -113,10 +113,10 @@ class Ledger(Protocol):
 class Gate(Protocol):
     """Decides when records may be sent, and which are sent again. Called by the driver only."""
 
-    def admit(self, record: Outgoing) -> Transfer[Any] | bool:
+    def admit(self, record: Outgoing) -> Transfer[Any] | bool | None:
         """Whether the next record of its topic may be sent now; or a transfer to run first.
 
-        A refused record is offered again after the next :meth:`settle` of its topic.
+        A refused record is offered again after the next :meth:`settle` of its topic; with None, in a moment too.
         """
 
     def withdraw(self, record: Outgoing) -> None:

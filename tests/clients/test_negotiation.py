@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from serde_chain import RecordContext
+from serde_chain import MessageTooLargeError, RecordContext
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.outgoing import Outgoing
@@ -19,17 +19,17 @@ class Limits:
 
     def __init__(self, **limits: int) -> None:
         self.limits = limits
-        self.known = set(limits)
+        self.answered = set(limits)
 
-    def is_known(self, topic: str) -> bool:
-        return topic in self.known
+    def known(self, topic: str) -> TopicLimit | None:
+        return self.learn(topic) if topic in self.answered else None
 
-    def find(self, topic: str) -> TopicLimit:
-        self.known.add(topic)
+    def learn(self, topic: str) -> TopicLimit:
+        self.answered.add(topic)
         return TopicLimit(self.limits[topic], compacted=False)
 
     def forget(self, topic: str) -> None:
-        self.known.discard(topic)
+        self.answered.discard(topic)
 
 
 @pytest.fixture
@@ -56,12 +56,81 @@ def refuse(gate: Negotiation, outgoing: Outgoing) -> None:
 def test_a_topic_whose_limit_is_not_known_is_asked_for() -> None:
     limits = Limits(t=2_000_000)
     limits.forget("t")
-    gate, outgoing = negotiation(limits), record(10)
+    gate, outgoing = negotiation(limits), record(20_000)
     assert not gate.admit_now(outgoing)
     step = gate.admit(outgoing)
     assert isinstance(step, Transfer)
-    assert finish(step) == bytes(10)
+    assert finish(step) == bytes(20_000)
     assert gate.admit(outgoing) is True
+
+
+def test_small_records_do_not_wait_for_the_answer() -> None:
+    limits = Limits(t=2_000_000)
+    limits.forget("t")
+    gate, third = negotiation(limits), record(8_000)
+    assert gate.admit_now(record(8_000))
+    assert gate.admit(record(8_000)) is True
+    assert gate.admit_now(third) is False
+    assert gate.admit(third) is None, "together they may be more than the topic accepts, until the answer is there"
+    limits.learn("t")
+    assert gate.admit(third) is True
+
+
+class Unknown(Limits):
+    """Topics whose limits no broker names."""
+
+    def learn(self, topic: str) -> TopicLimit:
+        self.answered.add(topic)
+        return TopicLimit()
+
+
+def test_an_unknown_limit_is_presumed_once_a_batch_was_refused(stage: LargeMessageSerializer) -> None:
+    gate = negotiation(Unknown(t=0), stage)
+    large, small, tombstone = record(20_000), record(10), Outgoing("t", b"key", None, headers=[])
+    for outgoing in (large, small, tombstone):
+        assert gate.admit_now(outgoing)
+    for outgoing in (large, small, tombstone):
+        assert gate.may_go_again(outgoing.state)
+        refuse(gate, outgoing)
+    for outgoing in (large, small):
+        finish(gate.admit(outgoing))
+    assert gate.admit(large) is True
+    assert gate.admit(small) is False, "it would be refused with the large one again"
+    refuse(gate, large)
+    large.step = finish(gate.admit(large))
+    assert bytes(large.step).startswith(b"memory:///t/")
+    assert gate.admit(large) is True
+    gate.count_off(large.state)
+    assert gate.admit(small) is True
+    gate.count_off(small.state)
+    assert finish(gate.admit(tombstone)) is None
+    assert gate.admit(tombstone) is True
+
+
+def test_the_clients_limit_gives_way_to_the_topics() -> None:
+    limits = Limits(t=5_000_000, low=2_000_000)
+    gate = Negotiation(limits, None, batch_bytes=1_000_000, message_max_bytes=1_000_000, learnt_max_bytes=10**9)
+    for outgoing, is_too_large in (
+        (record(4_999_900), False),
+        (record(5_000_000), True),
+        (record(3_000_000, "low"), True),
+        (record(999_964, "low"), False),
+    ):
+        assert gate.admit_now(outgoing)
+        assert outgoing.state.is_too_large is is_too_large
+
+
+def test_what_exceeds_a_limit_that_was_lowered_meanwhile_is_offloaded(stage: LargeMessageSerializer) -> None:
+    """Encoded when the topic's limit was above it, and lowered before it is sent."""
+    gate = Negotiation(
+        Limits(t=2_000_000), stage, batch_bytes=1_000_000, message_max_bytes=1_000_000, learnt_max_bytes=10**9
+    )
+    outgoing = record(3_000_000)
+    assert not gate.admit_now(outgoing)
+    outgoing.step = finish(gate.admit(outgoing))
+    assert bytes(outgoing.step).startswith(b"memory:///t/")
+    assert gate.admit(outgoing) is True
+    assert not outgoing.state.is_too_large
 
 
 def test_no_more_is_under_way_than_a_batch_may_have() -> None:
@@ -104,7 +173,7 @@ def test_each_refused_record_is_made_to_fit(stage: LargeMessageSerializer) -> No
     limits.limits["t"] = 1_000
     for outgoing in records:
         refuse(gate, outgoing)
-    assert not limits.is_known("t"), "the broker is asked again"
+    assert not limits.known("t"), "the broker is asked again"
     for outgoing in records:
         step = gate.admit(outgoing)
         assert isinstance(step, Transfer), "also where the limit is known by then"
@@ -130,14 +199,18 @@ def test_the_last_attempt_offloads_whatever_the_limit(stage: LargeMessageSeriali
             refuse(gate, outgoing)
 
 
-def test_without_a_stage_that_offloads_nothing_goes_again(stage: LargeMessageSerializer) -> None:
-    outgoing, tombstone = record(5), Outgoing("t", b"key", None, headers=[])
-    gate = negotiation(Limits(t=2_000_000))
-    assert gate.admit(outgoing) is True
-    assert not gate.may_go_again(outgoing.state)
-    gate = negotiation(Limits(t=2_000_000), stage)
-    assert gate.admit(tombstone) is True
-    assert not gate.may_go_again(tombstone.state)
+def test_what_fits_goes_again_without_a_stage_that_offloads() -> None:
+    limits = Limits(t=2_000_000)
+    gate, small, large = negotiation(limits), record(5), record(50_000)
+    for outgoing in (small, large):
+        assert gate.admit(outgoing) is True
+    limits.limits["t"] = 20_000
+    for outgoing in (small, large):
+        assert gate.may_go_again(outgoing.state)
+        refuse(gate, outgoing)
+    assert finish(gate.admit(small)) == bytes(5), "the large one took it with it"
+    with pytest.raises(MessageTooLargeError):
+        finish(gate.admit(large))
 
 
 def test_a_record_that_goes_again_holds_back_what_comes_after_it(stage: LargeMessageSerializer) -> None:

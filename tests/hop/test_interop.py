@@ -165,16 +165,17 @@ def test_endpoint_announced_with_a_slash(  # noqa: PLR0917, pytest passes them b
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("limit", [5_000, 1_048_588, 2_000_000])
+@pytest.mark.parametrize("limit", [5_000, 1_048_588, 2_000_000, 5_000_000])
 def test_sizes_at_the_limit_of_the_topic(
     new_topic: NewTopic, client: Clients, new_hop: NewHop, read: Any, limit: int
 ) -> None:
     topic = new_topic(limit)
-    more: Any = {"message.max.bytes": 3_000_000}
-    producer = client(Producer, **more)
+    producer = client(Producer)
     # What hop's own headers take: names, values, and lengths of one byte.
     headers = sum(len(name) + size + 2 for name, size in (("_id", 16), ("_sender", 5), ("_format", 4)))
-    lengths = {5_000: 2 + 2, 1_048_588: 3 + 3, 2_000_000: 4 + 4}[limit]  # of the value, and of the record
+    lengths = {5_000: 2 + 2, 1_048_588: 3 + 3, 2_000_000: 4 + 4, 5_000_000: 4 + 4}[
+        limit
+    ]  # of the value, and of the record
     largest = limit - 61 - 3 - 2 - 1 - headers - lengths  # batch, record, key, number of headers
     sizes = [largest + difference for difference in range(-2, 3)]
     outcomes: list[Any] = []
@@ -187,6 +188,23 @@ def test_sizes_at_the_limit_of_the_topic(
     raw = read(topic, 5, fetch_external=False)
     assert [dict(message.headers())["_format"] for message in raw] == [b"blob"] * 3 + [b"external"] * 2
     assert [len(message.value()) for message in read(topic, 5)] == sizes
+
+
+def test_three_megabytes_stay_in_the_record_where_the_topic_takes_them(
+    new_topic: NewTopic, client: Clients, new_hop: NewHop, read: Any
+) -> None:
+    topic = new_topic(5_000_000)
+    assert new_hop().write(topic, Blob(bytes(LARGE))) is None
+    producer = client(Producer)
+    outcomes: list[Any] = []
+    producer.produce(topic, bytes(LARGE), on_delivery=lambda error, _: outcomes.append(error))
+    assert producer.flush(30) == 0
+    assert outcomes == [None]
+    theirs, ours = read(topic, 2, fetch_external=False)
+    for message in (theirs, ours):
+        assert dict(message.headers())["_format"] == b"blob"
+        assert message.value() == bytes(LARGE)
+    assert [message.content for message, _ in new_hop().read(topic)] == [bytes(LARGE)] * 2
 
 
 def test_content_ids(topic: str, client: Clients, read: Any) -> None:

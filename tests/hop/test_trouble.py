@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 import uuid
 from typing import Any
 
@@ -25,9 +26,10 @@ from payload_stores import (
     open_store,
 )
 from payload_stores.hop.endpoint import METADATA_KEY
-from serde_chain import MessageTooLargeError, Producer, TopicLimitError
+from serde_chain import MessageTooLargeError, Producer
 from serde_chain.testing.services import KafkaBroker, OffloadServer
 from tests.hop.conftest import Announce, Clients, NewHop, NewTopic
+from tests.refusing_broker import silent
 
 pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
 
@@ -222,24 +224,34 @@ def test_nobody_announces_plain_http_if_it_is_not_allowed(topic: str, client: Cl
         offload(client(Producer, **{"hop.allow.http": "false"}), topic, LARGE)
 
 
-def test_a_broker_that_never_answers() -> None:
-    config = {
-        "bootstrap.servers": "127.0.0.1:1",
-        "log_level": 0,
-        "value.serializers": "bytes, large-message",
-        "large.message.payload.store.class": "hop",
-        "large.message.format": "hop",
-        "max.block.ms": 500,
-        "hop.retry.attempts": 1,
-        "hop.connection.timeout.ms": 100,
-        "hop.request.timeout.ms": 100,
-    }
-    with Producer(config) as producer, pytest.raises(TopicLimitError, match="automatic_offload = false"):
-        offload(producer, "t", b"1")
-    with Producer(config, automatic_offload=False) as producer:
-        producer.produce("t", b"1")
-        producer.purge()
-        producer.poll(0)
+def test_a_broker_without_offloading_takes_what_its_topics_take(
+    new_topic: NewTopic, client: Clients, announce: Announce
+) -> None:
+    announce(value=None)
+    topic = new_topic(5_000_000)
+    producer = client(Producer, **{"large.message.threshold.bytes": 4_000_000})
+    assert publish(producer, topic, LARGE) == [None]
+    with pytest.raises(MessageTooLargeError, match=r"at most 49\d{5} can be sent.*sys\.metadata"):
+        offload(producer, topic, bytes(5_000_000))
+
+
+def test_a_broker_that_never_answers(
+    broker: KafkaBroker, topic: str, client: Clients, read: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    with silent(broker.sasl_bootstrap_servers) as servers, caplog.at_level(logging.WARNING):
+        times = {"max.block.ms": 3000, "hop.connection.timeout.ms": 500, "hop.request.timeout.ms": 1000}
+        producer = client(Producer, **{"bootstrap.servers": servers, "hop.retry.attempts": 1, **times})
+        began = time.monotonic()
+        assert publish(producer, topic, b"1") == [None]
+        assert time.monotonic() - began < 2.5, "the question takes 3 s"
+        assert publish(producer, topic, bytes(900_000), LARGE, b"2") == [None] * 3
+        producer.close()
+    assert [message.value() for message in read(topic, 4)] == [b"1", bytes(900_000), LARGE, b"2"]
+    (warning,) = [record for record in caplog.records if "did not report" in record.message]
+    assert "automatic_offload = false" in warning.message
+
+
+def test_a_broker_that_is_not_there() -> None:
     store: Any = open_store("hop", {"bootstrap.servers": "127.0.0.1:1", "hop.discovery.timeout.ms": 300})
     with pytest.raises(PayloadStoreUnavailableError, match="automatic_offload = false"):
         store.why_not()

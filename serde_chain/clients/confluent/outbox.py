@@ -29,6 +29,9 @@ _log = logging.getLogger("serde_chain")
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Any], Any]
 
+_TOO_LARGE: Final = (
+    "Unable to produce message: it exceeds the client's message.max.bytes, and is not known to fit the topic's limit"
+)
 # After these reports a record is in no log: it never left the client, or the broker refused it. Errors after which an
 # earlier attempt may have written it, such as NOT_ENOUGH_REPLICAS, are not among them.
 _NEVER_WRITTEN: Final = frozenset(
@@ -214,6 +217,8 @@ class Outbox:
         attempt: Attempt | None = record.state
         if attempt is None and (record.made or self._checks_reports):
             attempt = Attempt(record, 1, 0)
+        if attempt is not None and attempt.is_too_large:
+            raise KafkaException(KafkaError(KafkaError.MSG_SIZE_TOO_LARGE, _TOO_LARGE, False, False, False))
         callback = record.on_delivery if attempt is None else partial(self._reported, attempt)
         if self._errors_only and attempt is None and callback is not None:
             callback = shielded(callback)

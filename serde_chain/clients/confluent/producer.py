@@ -30,7 +30,7 @@ from serde_chain.clients.confluent.transactions import (
     Transactions,
     reraise,
 )
-from serde_chain.clients.limits import MESSAGE_MAX, ClientLimits
+from serde_chain.clients.limits import LARGEST_MESSAGE, MESSAGE_MAX, ClientLimits
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
@@ -53,6 +53,9 @@ __all__ = ["Producer", "limited"]
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _QUEUE_MESSAGES: Final = Option("queue.buffering.max.messages", integer(0), 100_000)
+_QUEUE_KBYTES: Final = Option("queue.buffering.max.kbytes", integer(1), 1_048_576)
+_COPY_MAX: Final = "message.copy.max.bytes"
+_COPIED_BYTES: Final = 4096
 _TRANSACTIONAL_ID: Final = "transactional.id"
 _IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTION_MS: Final = Option("transaction.timeout.ms", integer(1), 60_000)
@@ -79,7 +82,8 @@ class Producer(Generic[ValueT]):
     blocks for up to ``max.block.ms`` (default 60000). A failed upload is reported to ``on_delivery``.
 
     With ``large.message.threshold.bytes = auto``, and in hop's format, the producer asks the broker for the topic's
-    limit. If the limit is lowered later and the broker refuses a record, the record is sent again.
+    limit, and its own gives way to that unless ``message.max.bytes`` is set. Small records do not wait for the answer.
+    If the broker refuses a batch for its size, its records are sent again, offloaded if necessary.
 
     ``Producer[Alert]`` lets type checkers check the values of ``produce``.
 
@@ -128,7 +132,8 @@ class Producer(Generic[ValueT]):
             setup, topics = limited(setup)
             self._journal = setup.open_journal()
             is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
-            self._producer = confluent_kafka.Producer(_shielded(setup.client) if is_idempotent else setup.client)
+            client = setup.client if topics is None else _giving_way(setup)
+            self._producer = confluent_kafka.Producer(_shielded(client) if is_idempotent else client)
             setup, self._payloads = _with_payloads(setup, self._producer)
             setup.tell_cluster(self._producer.cluster_id)
         except BaseException:
@@ -618,13 +623,37 @@ def _shielded(client: Mapping[str, Any]) -> dict[str, Any]:
 
 def _negotiation(setup: ClientChains[SerializerChain], topics: TopicLimits) -> Negotiation:
     last = setup.value.stages[-1] if setup.value is not None else None
-    max_bytes = MESSAGE_MAX.read(setup.config)
+    learnt_max_bytes = _learnt_max(setup.config)
     return Negotiation(
         topics,
         last if isinstance(last, SupportsOffload) else None,
-        batch_bytes=min(_BATCH_SIZE.read(setup.config), max_bytes),
-        message_max_bytes=max_bytes,
+        batch_bytes=min(_BATCH_SIZE.read(setup.config), learnt_max_bytes),
+        message_max_bytes=MESSAGE_MAX.read(setup.config),
+        learnt_max_bytes=learnt_max_bytes,
     )
+
+
+def _giving_way(setup: ClientChains[SerializerChain]) -> dict[str, Any]:
+    """The client's settings, with a limit that gives way to those of topics.
+
+    For each batch, librdkafka allocates room for all records that wait for their partition, up to ``message.max.bytes``
+    and, for each record, to ``message.copy.max.bytes``: gigabytes for a long queue, if both were large.
+    """
+    most = _learnt_max(setup.config)
+    if most == MESSAGE_MAX.read(setup.config):
+        return setup.client
+    return {_COPY_MAX: _COPIED_BYTES, **setup.client, MESSAGE_MAX.name: most}
+
+
+def _learnt_max(config: Mapping[str, object]) -> int:
+    """The client's limit where the topic's is known: the one that the user has set, or one that gives way.
+
+    A record also has to fit into the client's queue.
+    """
+    most = MESSAGE_MAX.read(config)
+    if config.get(MESSAGE_MAX.name) is not None:
+        return most
+    return max(most, min(LARGEST_MESSAGE, _QUEUE_KBYTES.read(config) * 1024))
 
 
 def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[SerializerChain], TopicLimits | None]:
@@ -636,7 +665,7 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
     Raises:
         ConfigError: A threshold is above the client's limit.
     """
-    limit = MESSAGE_MAX.read(setup.config)
+    limit, learnt_max_bytes = MESSAGE_MAX.read(setup.config), _learnt_max(setup.config)
     topics: TopicLimits | None = None
 
     def limits(stage: SupportsUploads, overhead: int, is_key: bool) -> ClientLimits:
@@ -646,7 +675,8 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
 
             timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
             topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
-        return ClientLimits(limit, overhead, topics if stage.negotiates else None, is_key=is_key)
+        learnt = topics if stage.negotiates else None
+        return ClientLimits(limit, overhead, learnt, is_key=is_key, learnt_max_bytes=learnt_max_bytes)
 
     return setup.with_limits(limits), topics
 

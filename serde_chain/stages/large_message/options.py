@@ -61,7 +61,7 @@ THRESHOLD: Final = Option(
     "large.message.threshold.bytes",
     _threshold,
     None,
-    doc="larger payloads go to the store (default 1048576); auto: the limit of topic and client",
+    doc="larger payloads go to the store (default 1048576); auto: the topic's limit, or message.max.bytes if set lower",
 )
 TTL: Final = Option(
     "large.message.threshold.ttl.ms", integer(1), 300_000, doc="lifetime of a remembered topic limit (auto, hop)"

@@ -238,15 +238,19 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             return stage.begin(data, ctx)
         if isinstance(data, BufferReader) and self._cannot_stream() is not None:
             data, is_source = data.join(), False
-        limits = self._limits
+        limits, size = self._limits, HELD_BYTES if is_source else len(data)
+        stays = not is_source and size <= self._threshold
+        sent = size + self._format.inline_overhead
         if limits is not None and (question := limits.ask(ctx)) is not None:
-            question.size = HELD_BYTES if is_source else len(data)  # held until the answer arrives
-            return then(question, lambda _: self.begin(data, ctx))
+            # A small record waits for no answer, which a broker may never give.
+            if not (stays and limits.fits_any_topic(sent, ctx)):
+                question.size = size  # held until the answer arrives
+                return then(question, lambda _: self.begin(data, ctx))
+            limits = None
         self._format.prepare(ctx, content=self._content, sender=self._opt_out.sender, is_key=self._is_key)
         if is_source:
             return self._begin_stream(source_of(data), ctx)
-        size = len(data)
-        if size <= self._threshold and (limits is None or size + self._format.inline_overhead <= limits.largest(ctx)):
+        if stays and (limits is None or sent <= limits.largest(ctx)):
             return self._format.write_inline(data, ctx, is_key=self._is_key)
         # As in hop, whose clients request the limit: a user without permission to read it does not offload.
         asks_first = self._format.whole_record and self._opt_out.offloads

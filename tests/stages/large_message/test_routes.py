@@ -188,17 +188,17 @@ def test_key_chains_have_routes_too(config: dict[str, Any]) -> None:
 
 
 class Limits:
-    """Topics as a broker knows them: those with ``small`` in their names take 5,000 bytes."""
+    """Topics as a broker knows them: those with ``small`` in their names take 50,000 bytes."""
 
     def __init__(self) -> None:
         self.asked: list[str] = []
 
-    def is_known(self, topic: str) -> bool:
-        return topic in self.asked
+    def known(self, topic: str) -> TopicLimit | None:
+        return self.learn(topic) if topic in self.asked else None
 
-    def find(self, topic: str) -> TopicLimit:
+    def learn(self, topic: str) -> TopicLimit:
         self.asked.append(topic)
-        return TopicLimit(5_000 if "small" in topic else 1_048_588, compacted=False)
+        return TopicLimit(50_000 if "small" in topic else 1_048_588, compacted=False)
 
     def forget(self, topic: str) -> None:
         """Nothing changes."""
@@ -211,8 +211,8 @@ def test_a_route_alone_may_negotiate(config: dict[str, Any]) -> None:
     chain = chain.with_limits(ClientLimits(1_000_000, 0, topics, is_key=False))
     (stage,) = [stage for stage in chain.stages if isinstance(stage, SupportsOffload)]
     assert stage.negotiates
-    assert (place_of(chain, "images-small", 4_000), place_of(chain, "images-small", 6_000)) == ("", "images")
-    assert place_of(chain, "images-large", 6_000) == ""
+    assert (place_of(chain, "images-small", 40_000), place_of(chain, "images-small", 60_000)) == ("", "images")
+    assert place_of(chain, "images-large", 60_000) == ""
     assert set(topics.asked) == {"images-small", "images-large"}
     assert (place_of(chain, "small", 100), place_of(chain, "small", 101)) == ("", "plain")
     assert "small" not in topics.asked
