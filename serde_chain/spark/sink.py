@@ -149,26 +149,29 @@ def serialize(
     return called("serialize", column, _in_workers("serialize", _checked(config), columns, (VALUE, "headers")))
 
 
-def serialize_udf(config: Config | str | Path) -> Callable[..., Column]:
-    """Make :func:`serialize` as a function of columns: an Arrow UDF, or a pandas UDF before pyspark 4.1.
+def serialize_udf(config: Config | str | Path, *, kind: str | None = None) -> Callable[..., Column]:
+    """Make :func:`serialize` as a function of columns: an Arrow UDF or a pandas UDF.
 
     Args:
         config: As in :func:`encode`.
+        kind: ``arrow`` (pyspark 4.1 or newer) or ``pandas`` (any pyspark); None for ``arrow`` if pyspark has it, and
+            ``pandas`` otherwise. A pandas UDF accepts values only as binary columns: pandas would change the types
+            and nulls of others.
 
     Returns:
         A user-defined function of these columns, all but the first two optional: value, topic, key,
         headers.
 
     Raises:
-        ConfigError: The configuration is wrong.
-        MissingDependencyError: A package is missing.
+        ConfigError: The configuration or the kind is wrong.
+        MissingDependencyError: A package is missing, or ``kind`` is ``arrow`` and pyspark older than 4.1.
 
     Example:
         >>> to_record = serialize_udf(config)  # doctest: +SKIP
         >>> alerts.select(to_record(struct("*"), lit("alerts")).alias("record"))  # doctest: +SKIP
     """
     plan = WritePlan(_checked(config), (VALUE, "topic", KEY, "headers"), (VALUE, "headers"))
-    return make_udf("serialize", _ENCODE, plan, _RECORD)
+    return make_udf("serialize", _ENCODE, plan, _RECORD, kind=kind)
 
 
 def offload(

@@ -122,7 +122,7 @@ def test_what_was_known_is_used_when_nobody_answers(
 ) -> None:
     asked = limits(broker, ttl_ms=1)
     known = asked.find(topic)
-    asked._settings, asked._admin, asked._timeout_s = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, None, 0.2
+    asked._admin, asked._timeout_s = ConfluentAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}), 0.2
     time.sleep(0.002)
     assert asked.find(topic) == known
     assert not caplog.records, "the question is still on its way"
@@ -137,7 +137,8 @@ def test_what_was_known_is_used_when_nobody_answers(
 
 
 def test_an_unanswered_question_is_remembered_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    asked = TopicLimits({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, ttl_ms=60_000, timeout_ms=300)
+    admin = ConfluentAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=300)
     assert asked.known("t") is None, "the broker is being asked, and nobody waits"
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
