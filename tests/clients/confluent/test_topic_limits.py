@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import TopicLimitError
-from serde_chain.clients.confluent.topic_limits import TopicLimits
+from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.clients.limits import TopicLimit, largest_key, largest_value, record_size
 from serde_chain.clients.negotiation import Attempt
+from serde_chain.clients.topic_limits import TopicLimits
 from serde_chain.testing.services import KafkaBroker
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def set_limit(broker: KafkaBroker, topic: str, limit: int) -> None:
 
 
 def limits(broker: KafkaBroker, ttl_ms: int = 60_000) -> TopicLimits:
-    return TopicLimits({**broker.client_config(), "log_level": 0}, ttl_ms=ttl_ms, timeout_ms=10_000)
+    admin = ConfluentAdmin({**broker.client_config(), "log_level": 0})
+    return TopicLimits(admin, ttl_ms=ttl_ms, timeout_ms=10_000)
 
 
 def test_the_broker_takes_the_largest_value_and_no_larger(broker: KafkaBroker, new_topic: "NewTopic") -> None:
