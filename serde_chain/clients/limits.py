@@ -254,5 +254,6 @@ class ClientLimits:
 
     def _answer(self, ctx: Context | None) -> TopicLimit:
         """The broker's answer about the record's topic; without limit if it does not apply, or there is no topic."""
-        has_answer = self._topics is not None and ctx is not None and ctx.topic
-        return self._topics.learn(ctx.topic) if has_answer else TopicLimit()
+        if self._topics is None or ctx is None or not ctx.topic:
+            return TopicLimit()
+        return self._topics.learn(ctx.topic)

@@ -51,14 +51,7 @@ class AiokafkaAdmin:
     async def _describe(self, topic: str, timeout_s: float) -> TopicLimit:
         request = DescribeConfigsRequest([(_TOPIC, topic, list(DESCRIBED))])
         async with asyncio.timeout(timeout_s):
-            while True:
-                try:
-                    response = await self._client.send(self._client.get_random_node(), request)
-                    break
-                except errors.KafkaError as error:
-                    if not error.retriable:
-                        raise
-                await asyncio.sleep(_BACKOFF_S)
+            response = await self._answer(request)
         code, message, _type, _name, entries = response.resources[0]
         if code:
             limit = limit_without(code)
@@ -67,3 +60,12 @@ class AiokafkaAdmin:
             return limit
         values = {entry[0]: entry[1] for entry in entries}
         return limit_of({name: values.get(name) for name in DESCRIBED})
+
+    async def _answer(self, request: DescribeConfigsRequest) -> Any:
+        while True:
+            try:
+                return await self._client.send(self._client.get_random_node(), request)
+            except errors.KafkaError as error:
+                if not error.retriable:
+                    raise
+            await asyncio.sleep(_BACKOFF_S)
