@@ -60,15 +60,15 @@ def written(spark: SparkSession, config: Config, values: list[Any]) -> DataFrame
     rows = []
     with SerializerChain.from_config(config) as chain:
         for at, value in enumerate(values):
-            ctx = RecordContext("alerts", "value", [])
-            data = chain(value, ctx)
-            rows.append((at, data, [tuple(header) for header in ctx.headers] or None))
+            headers: Any = []
+            data = chain(value, RecordContext("alerts", "value", headers))
+            rows.append((at, data, headers or None))
     return spark.createDataFrame(rows, RAW)
 
 
 def made(kind: str | None, frame: DataFrame) -> None:
     """The plan has a function of this kind."""
-    plan = frame._jdf.queryExecution().executedPlan().toString()  # type: ignore[operator]
+    plan = frame._jdf.queryExecution().executedPlan().toString()
     # Both kinds have the same node; the result of a pandas UDF is in a struct.
     assert "ArrowEvalPython" in plan
     assert (".result" in plan) == (kind == "pandas" or not has_arrow_udfs())

@@ -44,7 +44,7 @@ def offloaded(topic: str) -> list[int]:
     return sorted(info.size for info in MemoryStore().list(topic))
 
 
-async def read(broker: KafkaBroker, topic: str, count: int) -> list[bytes]:
+async def read(broker: KafkaBroker, topic: str, count: int) -> list[Any]:
     settings = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 6_000_000}
     consumer = AIOKafkaConsumer(topic, bootstrap_servers=broker.bootstrap_servers, **settings)
     async with Consumer(consumer, AUTO) as records:
@@ -57,7 +57,7 @@ def test_the_largest_record_to_the_byte(
     broker: KafkaBroker, new_topic: NewTopic, limit: int, *, idempotent: bool
 ) -> None:
     topic = new_topic(1, {"max.message.bytes": str(limit)})
-    headers = [("a", b"1")]
+    headers: list[Any] = [("a", b"1")]
     largest = largest_value(10**9, b"k", headers, limit)
     values = [bytes([at]) * size for at, size in enumerate((largest - 1, largest, largest + 1, 10))]
 
