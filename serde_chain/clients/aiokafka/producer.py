@@ -28,7 +28,7 @@ from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import TableRows
-from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits
+from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import Config
 from serde_chain.record import ValueT
@@ -92,7 +92,7 @@ class Producer(Generic[ValueT]):
         setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
         warn_of_other_side(setup, SERIALIZE)
         try:
-            self._setup, self._negotiation = _negotiated(setup, producer, self._loop)
+            self._setup, self._limits, self._negotiation = _negotiated(setup, producer, self._loop)
             self._journal = setup.open_journal()
         except BaseException:
             setup.close()
@@ -142,6 +142,8 @@ class Producer(Generic[ValueT]):
             await self._producer.stop()
             if self._ending is not None:
                 self._ending.cancel()
+            if self._limits is not None:
+                self._limits.close()
             await in_daemon_thread(self._setup.close)
             if self._journal is not None:
                 self._journal.close()
@@ -489,8 +491,8 @@ class _Client:
 
 def _negotiated(
     setup: ClientChains[SerializerChain], producer: AIOKafkaProducer, loop: asyncio.AbstractEventLoop
-) -> tuple[ClientChains[SerializerChain], Negotiation | None]:
-    """The chains with aiokafka's limits, and the gate of records if a stage negotiates.
+) -> tuple[ClientChains[SerializerChain], TopicLimits | None, Negotiation | None]:
+    """The chains with aiokafka's limits; if a stage negotiates, the limits of topics, and the gate of records.
 
     Raises:
         ConfigError: A threshold is above the client's limit.
@@ -509,7 +511,7 @@ def _negotiated(
     )
     setup = setup.with_limits(limits)
     if limits.topics is None:
-        return setup, None
+        return setup, None, None
     if not is_set:
         producer._max_request_size = LARGEST_MESSAGE  # noqa: SLF001
     last = setup.value.stages[-1] if setup.value is not None else None
@@ -520,7 +522,7 @@ def _negotiated(
         message_max_bytes=max_bytes - JAVA_OVERHEAD,
         learnt_max_bytes=learnt_max_bytes,
     )
-    return setup, negotiation
+    return setup, limits.topics, negotiation
 
 
 def _is_idempotent(producer: AIOKafkaProducer) -> bool:
