@@ -18,6 +18,7 @@ from confluent_kafka.schema_registry.serde import RuleContext, RuleExecutor
 from payload_stores.memory import MemoryStore
 from serde_chain import ConfigError, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.builders import DeserializerChainBuilder, SerializerChainBuilder
+from serde_chain.clients.limits import KEY_ROOM, largest_value
 from serde_chain.testing.services import KafkaBroker
 from tests.conftest import NewTopic
 
@@ -141,6 +142,49 @@ def test_a_builder_knows_the_clients_limit(broker: KafkaBroker, topic: str, thre
     producer.close()
     MemoryStore.clear()
     assert told == [None] * len(sizes)
+
+
+@pytest.mark.parametrize("limit", [5_000, 5_000_000])
+def test_a_builder_asks_for_the_topics_limit(broker: KafkaBroker, new_topic: NewTopic, limit: int) -> None:
+    topic = new_topic(1, {"max.message.bytes": str(limit)})
+    settings = {
+        **broker.client_config(),
+        "value.serializers": "bytes, large-message",
+        "large.message.payload.store.class": "memory",
+        "large.message.threshold.bytes": "auto",
+        "message.max.bytes": 6_000_000,
+        "batch.size": min(limit, 1_000_000),
+    }
+    producer = SerializingProducer({**settings, "value.serializer.builder": SerializerChainBuilder()})
+    largest = largest_value(6_000_000, None, [], limit) - KEY_ROOM
+    told: list[Any] = []
+    # A key that fills the room kept for it: the record is as large as the topic allows, to a few bytes.
+    sizes = {largest - 1: 1, largest: KEY_ROOM - 8, largest + 1: 1, limit - 30: 1}
+    for size, key in sizes.items():
+        producer.produce(
+            topic,
+            value=bytes(size),
+            key=b"k" * key,
+            headers=[],
+            on_delivery=lambda error, _message: told.append(error),
+        )
+    assert producer.flush(30) == 0
+    producer.close()
+    assert told == [None] * 4
+    assert sorted(info.size for info in MemoryStore().list(topic)) == [largest + 1, limit - 30]
+    MemoryStore.clear()
+
+
+def test_a_builder_without_servers_cannot_ask(caplog: pytest.LogCaptureFixture) -> None:
+    settings = {"value.serializers": "bytes, large-message", "large.message.payload.store.class": "memory"}
+    chain, _ = SerializerChainBuilder().build({**settings, "large.message.threshold.bytes": "auto"}, False)
+    assert "the broker is not asked how large records" in caplog.text
+    assert "message.max.bytes (1000000)" in caplog.text
+    chain.close()
+    caplog.clear()
+    chain, _ = SerializerChainBuilder().build(settings, False)
+    assert not caplog.text
+    chain.close()
 
 
 def test_a_threshold_above_the_clients_limit_is_refused() -> None:

@@ -8,9 +8,11 @@ from typing import Any
 from rich.tree import Tree
 
 from serde_chain.cli.output import plain
+from serde_chain.stages.large_message.options import AUTO, THRESHOLD
 
 __all__ = ["config_tree"]
 
+_ASKED = "the topic's limit; kafka-python and bare chains cannot ask"
 _NO_CHAINS = (
     "The file names no chains: keys and values are those of the Kafka client. Name a chain with "
     "value.serializers, value.deserializers and the same with key."
@@ -47,7 +49,8 @@ def config_tree(name: str, content: Mapping[str, Any], places: Mapping[str, Mapp
 def _add(tree: Tree, title: str, settings: Iterable[tuple[str, object]]) -> None:
     branch = tree.add(plain(title))
     for key, value in settings:
-        branch.add(plain(f"{key} = {_short(value)}"))
+        learns = value == AUTO and key in {"threshold", THRESHOLD.name}
+        branch.add(plain(f"{key} = {AUTO} ({_ASKED})" if learns else f"{key} = {_short(value)}"))
 
 
 def _short(value: object) -> str:

@@ -13,7 +13,7 @@ from serde_chain import config as configuration
 from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsUploads, is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.clients.limits import KEY_ROOM, ClientLimits
+from serde_chain.clients.limits import KEY_ROOM
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 
@@ -32,6 +32,7 @@ __all__ = [
     "delete_payload",
     "for_producer",
     "limited_chain",
+    "room_for_key",
     "single_deserializer",
     "single_serializer",
     "warn_of_other_side",
@@ -267,15 +268,19 @@ def limited_chain(
     return chain
 
 
-def single_serializer(config: Config | Resolved | str | Path, limit: Option[int], *, is_key: bool) -> SerializerChain:
+def single_serializer(
+    config: Config | Resolved | str | Path,
+    limits: Callable[[SupportsUploads, int, bool], RecordLimits],
+    *,
+    is_key: bool,
+) -> SerializerChain:
     """The chain of a client that calls its serializers itself, for keys or values alone.
 
-    It offloads payloads that the client would refuse to send. The size of a key is unknown while its value is
-    serialized: 4 KiB are kept free for it. The topic's own limit is not considered.
+    It offloads payloads that the client would refuse to send.
 
     Args:
         config: As for :func:`serde_chain.config.resolve`.
-        limit: The client's setting for the largest record.
+        limits: As for :meth:`ClientChains.with_limits`.
         is_key: Whether the chain is for keys.
 
     Raises:
@@ -284,17 +289,23 @@ def single_serializer(config: Config | Resolved | str | Path, limit: Option[int]
     """
     resolved = configuration.resolve(config)
     configuration.check_keys(resolved)
-    max_bytes, room = limit.read(resolved.settings), 0 if is_key else KEY_ROOM
     chain = SerializerChain.from_config(resolved, is_key=is_key)
-
-    def limits(_stage: SupportsUploads, overhead: int, for_key: bool) -> RecordLimits:
-        return ClientLimits(max_bytes, overhead + room, None, is_key=for_key, setting=limit.name)
-
     try:
         return limited_chain(chain, limits, is_key=is_key)
     except BaseException:
         chain.close()
         raise
+
+
+def room_for_key(*, is_key: bool) -> int:
+    """Bytes that a client which calls its serializers itself keeps free in a record.
+
+    The size of the key is unknown while the value is serialized.
+
+    Args:
+        is_key: Whether the chain is for keys.
+    """
+    return 0 if is_key else KEY_ROOM
 
 
 def single_deserializer(config: Config | Resolved | str | Path, *, is_key: bool) -> DeserializerChain:

@@ -17,8 +17,10 @@ import kafka.serializer
 
 from payload_stores.errors import release
 from payload_stores.options import Option, integer
-from serde_chain.clients.client_chains import single_deserializer, single_serializer
-from serde_chain.config import Config
+from serde_chain.clients.client_chains import room_for_key, single_deserializer, single_serializer
+from serde_chain.clients.limits import JAVA_OVERHEAD
+from serde_chain.clients.topic_limits import LearntLimits, warn_of_no_question
+from serde_chain.config import Config, load
 from serde_chain.errors import ContextualError, DecodeError, EncodeError
 from serde_chain.record import KEY, VALUE, Headers, RecordContext
 from serde_chain.signals import let_through
@@ -32,8 +34,10 @@ _MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="kaf
 class Serializer(kafka.serializer.Serializer):  # type: ignore[misc] # it has no types
     """A serializer chain for ``key_serializer`` or ``value_serializer``.
 
-    Payloads are uploaded in the call of ``send``. The topic's own limit is not queried: set ``max.request.size`` to the
-    producer's ``max_request_size`` if you change the latter. The producer's ``close`` closes the chain and its stores.
+    Payloads are uploaded in the call of ``send``. The topic's own limit is not queried, since the producer gives its
+    serializers no connection; with ``large.message.threshold.bytes = auto``, a warning says so. Set
+    ``max.request.size`` to the producer's ``max_request_size`` if you change the latter. The producer's ``close``
+    closes the chain and its stores.
 
     Args:
         config: A mapping, or the path of a TOML or Java ``.properties`` file; only keys of chains, stages and stores
@@ -51,7 +55,14 @@ class Serializer(kafka.serializer.Serializer):  # type: ignore[misc] # it has no
 
     def __init__(self, config: Config | str | Path, *, is_key: bool = False) -> None:
         self._field = KEY if is_key else VALUE
-        self._chain = single_serializer(config, _MAX_REQUEST, is_key=is_key)
+        settings = load(config)
+        max_bytes = _MAX_REQUEST.read(settings)
+        limits = LearntLimits(
+            None, max_bytes - JAVA_OVERHEAD, setting=_MAX_REQUEST.name, room=room_for_key(is_key=is_key)
+        )
+        self._chain = single_serializer(settings, limits, is_key=is_key)
+        problem = "kafka-python gives serializers no connection to it"
+        warn_of_no_question(self._chain.stages, problem, f"{_MAX_REQUEST.name} ({max_bytes})")
 
     def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
         """Serialize a key or value.

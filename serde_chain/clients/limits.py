@@ -9,10 +9,11 @@ from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from payload_stores.options import Option, integer
-from serde_chain.record import Context, Headers, key_of
+from serde_chain.record import KEY, VALUE, Context, Headers, RecordContext, key_of
 from serde_chain.transfer import Question, Transfer
 
 __all__ = [
+    "JAVA_OVERHEAD",
     "KEY_ROOM",
     "LARGEST_MESSAGE",
     "LEAST_LIMIT",
@@ -33,6 +34,9 @@ _log = logging.getLogger("serde_chain")
 MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), 1_000_000)  # librdkafka's, with its default
 LARGEST_MESSAGE: Final = 1_000_000_000  # the largest message.max.bytes that librdkafka accepts
 RECORD_OVERHEAD: Final = 36
+# Bytes by which the estimate of a record by Java's producer exceeds librdkafka's at most; aiokafka and kafka-python
+# estimate like Java.
+JAVA_OVERHEAD: Final = 54
 BATCH_OVERHEAD: Final = 61  # of a batch as the broker measures it
 _BODY_OVERHEAD: Final = 3
 _VARINT_LIMITS: Final = (63, 8191, 1048575, 134217727)
@@ -166,6 +170,9 @@ class ClientLimits:
         is_key: Whether they are for keys.
         setting: The client's name of its limit.
         learnt_max_bytes: The client's limit where that of the topic is known; None: the same.
+        sends_again: Whether the client sends records again that the broker refuses for their size. Otherwise, every
+            record waits for its topic's limit.
+        only: The topic of all records, if there is one, and its limit is known.
     """
 
     def __init__(
@@ -177,7 +184,10 @@ class ClientLimits:
         is_key: bool,
         setting: str = "message.max.bytes",
         learnt_max_bytes: int | None = None,
+        sends_again: bool = True,
+        only: str | None = None,
     ) -> None:
+        self._sends_again = sends_again
         self._max_bytes = message_max_bytes
         self._learnt_max_bytes = message_max_bytes if learnt_max_bytes is None else learnt_max_bytes
         self._name = setting
@@ -188,8 +198,8 @@ class ClientLimits:
         most = message_max_bytes if topics is None else self._learnt_max_bytes
         self.most = max(0, most - RECORD_OVERHEAD)
         self.setting = f"{setting} ({most})"
-        room = self.largest(None)
-        self.always = max(0, room if is_key else room - KEY_ROOM) if topics is None else 0
+        room = self.largest(None if only is None else RecordContext(only, KEY if is_key else VALUE))
+        self.always = max(0, room if is_key else room - KEY_ROOM) if topics is None or only is not None else 0
 
     def of_client(self) -> ClientLimits:
         """The limits of the client alone."""
@@ -199,7 +209,7 @@ class ClientLimits:
 
     def ask(self, ctx: Context | None) -> Transfer[Any] | None:
         """The question to the broker, if the topic's limit applies and is unknown; None otherwise."""
-        if self._topics is None or ctx is None or self._topics.known(ctx.topic) is not None:
+        if self._topics is None or ctx is None or not ctx.topic or self._topics.known(ctx.topic) is not None:
             return None
         return Question(partial(self._topics.learn, ctx.topic), lambda _limit: None)
 
@@ -210,6 +220,8 @@ class ClientLimits:
             size: Its bytes.
             ctx: The record around it, whose key and headers count.
         """
+        if not self._sends_again:
+            return False
         size += self._overhead
         if self._is_key:  # as in largest: regardless of headers
             return size <= min(KEY_ROOM, largest_key(self._max_bytes, None))
@@ -218,7 +230,7 @@ class ClientLimits:
 
     def largest(self, ctx: Context | None) -> int:
         """The largest field that client and topic accept in this record, less the overhead of later stages."""
-        topic_max = None if self._topics is None or ctx is None else self._topics.learn(ctx.topic).max_bytes
+        topic_max = self._answer(ctx).max_bytes
         max_bytes = self._max_bytes if topic_max is None else self._learnt_max_bytes
         if self._is_key:  # regardless of headers: equal keys are offloaded in all records or in none
             return largest_key(max_bytes, None, topic_max) - self._overhead
@@ -228,7 +240,7 @@ class ClientLimits:
     def denied(self, ctx: Context | None) -> str | None:
         """Hop's rule: a user without permission to see the topic's limit does not offload."""
         topic = "" if ctx is None else str(ctx.topic)
-        if self._topics is None or not self._topics.learn(topic).denied:
+        if not self._answer(ctx).denied:
             return None
         reason = f"this user may not see the limit of the topic {topic} (DESCRIBE_CONFIGS)"
         if topic not in self._warned:
@@ -238,4 +250,10 @@ class ClientLimits:
 
     def compacted(self, ctx: Context | None) -> bool:
         """Whether the record's topic is known to be compacted."""
-        return self._topics is not None and ctx is not None and bool(self._topics.learn(ctx.topic).compacted)
+        return bool(self._answer(ctx).compacted)
+
+    def _answer(self, ctx: Context | None) -> TopicLimit:
+        """The broker's answer about the record's topic; without limit if it does not apply, or there is no topic."""
+        if self._topics is None or ctx is None or not ctx.topic:
+            return TopicLimit()
+        return self._topics.learn(ctx.topic)

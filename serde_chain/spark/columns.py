@@ -81,14 +81,20 @@ def deserialize(
 
 
 def deserialize_udf(
-    config: Config | str | Path, *, schema: DataType | str | None = None, mode: str = "FAILFAST"
+    config: Config | str | Path,
+    *,
+    schema: DataType | str | None = None,
+    mode: str = "FAILFAST",
+    kind: str | None = None,
 ) -> Callable[..., Column]:
-    """Make :func:`deserialize` as a function of columns: an Arrow UDF, or a pandas UDF before pyspark 4.1.
+    """Make :func:`deserialize` as a function of columns: an Arrow UDF or a pandas UDF.
 
     Args:
         config: As in :func:`deserialize`.
         schema: As in :func:`deserialize`.
         mode: As in :func:`deserialize`.
+        kind: ``arrow`` (pyspark 4.1 or newer) or ``pandas`` (any pyspark); None for ``arrow`` if pyspark has it, and
+            ``pandas`` otherwise. Both return the same column.
 
     Returns:
         A user-defined function of these columns, all but the first optional: value, headers, topic, partition,
@@ -96,7 +102,7 @@ def deserialize_udf(
 
     Raises:
         ConfigError: The configuration or an argument is wrong.
-        MissingDependencyError: A package is missing.
+        MissingDependencyError: A package is missing, or ``kind`` is ``arrow`` and pyspark older than 4.1.
 
     Example:
         >>> to_alert = deserialize_udf(config)  # doctest: +SKIP
@@ -105,7 +111,7 @@ def deserialize_udf(
     check_packages()
     mode, loaded = check_mode(mode), load(config)
     field, names = plan_values(loaded, schema), (VALUE, "headers", *CONTEXT, KEY)
-    function = make_function("deserialize", ReadPlan(loaded, names, field, None, (), mode))
+    function = make_function("deserialize", ReadPlan(loaded, names, field, None, (), mode), kind=kind)
 
     def call(*columns: ColumnOrName) -> Column:
         _check_headers(field, given=len(columns) > names.index("headers"))

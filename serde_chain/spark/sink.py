@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import reduce
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame, functions
 from pyspark.sql.types import BinaryType, DataType, IntegerType, LongType, StringType, StructField, StructType
@@ -25,8 +25,9 @@ from serde_chain.spark.plan.kafka import HEADERS, ColumnOrName, as_column, calle
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
 from serde_chain.spark.plan.reading import RETRIES
+from serde_chain.spark.plan.topic_limits import SinkLimits
 from serde_chain.spark.plan.types import as_nullable
-from serde_chain.spark.plan.writing import WritePlan, open_setup, plan_offload, with_defaults
+from serde_chain.spark.plan.writing import WritePlan, asking, open_setup, plan_offload, with_defaults
 from serde_chain.spark.plan.writing_engine import WritingChoice, choose_writing
 from serde_chain.spark.plan.writing_fields import MovePlan
 from serde_chain.spark.references import marked
@@ -92,6 +93,7 @@ def encode(
                 hint='Set value.serializers, for example to "avro, zstd, large-message"',
                 key="value.serializers",
             )
+        broker = asking(setup)
 
     counted = (RETRIES,) if retries else ()
 
@@ -99,16 +101,17 @@ def encode(
         """Encode the columns of a DataFrame."""
         types = types_of(frame, _SINK)
         columns = _columns_of(frame, types, topic)
-        with closing(open_setup(loaded)) as setup:
+        sink = _Sink(loaded, broker.limits(topic))
+        with closing(open_setup(*sink)) as setup:
             choice = choose_writing(setup, types, topic=topic, engine=engine, session=frame.sparkSession)
         for name in choice.avoidable:
             _log.warning("to_avro cannot write the column %s, so Python does: %s", name, choice.reasons[name])
         if choice.engine == NATIVE:
-            return _natively(frame, loaded, columns, choice, counted)
+            return _natively(frame, sink, columns, choice, counted)
         check_worker_python(frame.sparkSession)
         check_takes({name: types[name] for name in (KEY, VALUE) if types is not None and name in types})
         gives = (*(name for name in (KEY, VALUE, "headers") if name in columns or name == "headers"), *counted)
-        result = _in_workers("encode", loaded, columns, gives)
+        result = _in_workers("encode", sink, columns, gives)
         done = frame.withColumn(_ENCODED, result)
         encoded: dict[str, Column] = {name: functions.col(_ENCODED).getField(name) for name in gives}
         return done.select(*[column.alias(name) for name, column in _in_order({**columns, **encoded})])
@@ -149,26 +152,30 @@ def serialize(
     return called("serialize", column, _in_workers("serialize", _checked(config), columns, (VALUE, "headers")))
 
 
-def serialize_udf(config: Config | str | Path) -> Callable[..., Column]:
-    """Make :func:`serialize` as a function of columns: an Arrow UDF, or a pandas UDF before pyspark 4.1.
+def serialize_udf(config: Config | str | Path, *, kind: str | None = None) -> Callable[..., Column]:
+    """Make :func:`serialize` as a function of columns: an Arrow UDF or a pandas UDF.
 
     Args:
         config: As in :func:`encode`.
+        kind: ``arrow`` (pyspark 4.1 or newer) or ``pandas`` (any pyspark); None for ``arrow`` if pyspark has it, and
+            ``pandas`` otherwise. A pandas UDF accepts values only as binary columns: pandas would change the types
+            and nulls of others.
 
     Returns:
         A user-defined function of these columns, all but the first two optional: value, topic, key,
         headers.
 
     Raises:
-        ConfigError: The configuration is wrong.
-        MissingDependencyError: A package is missing.
+        ConfigError: The configuration or the kind is wrong.
+        MissingDependencyError: A package is missing, or ``kind`` is ``arrow`` and pyspark older than 4.1.
 
     Example:
         >>> to_record = serialize_udf(config)  # doctest: +SKIP
         >>> alerts.select(to_record(struct("*"), lit("alerts")).alias("record"))  # doctest: +SKIP
     """
-    plan = WritePlan(_checked(config), (VALUE, "topic", KEY, "headers"), (VALUE, "headers"))
-    return make_udf("serialize", _ENCODE, plan, _RECORD)
+    sink = _checked(config)
+    plan = WritePlan(sink.config, (VALUE, "topic", KEY, "headers"), (VALUE, "headers"), limits=sink.limits)
+    return make_udf("serialize", _ENCODE, plan, _RECORD, kind=kind)
 
 
 def offload(
@@ -206,20 +213,34 @@ def offload(
     check_packages()
     loaded = with_defaults(load(config))
     with closing(open_setup(loaded)) as setup:
+        sink = _Sink(loaded, asking(setup).limits(None))
+    with closing(open_setup(*sink)) as setup:
         planned = plan_offload(setup)
     if planned is None:
         raise ConfigError(
             "no stage of the configuration offloads", hint="Name large-message in value.serializers", key=_STAGES
         )
-    return called("offload", value, _offloaded(as_column(value), _beside(topic, key, headers), loaded, *planned))
+    return called("offload", value, _offloaded(as_column(value), _beside(topic, key, headers), sink, *planned))
 
 
 _STAGES: Final = "value.serializers"
 
 
+class _Sink(NamedTuple):
+    """What workers need besides a plan's own columns.
+
+    Attributes:
+        config: Flat configuration.
+        limits: What is known of the limits of topics.
+    """
+
+    config: dict[str, object]
+    limits: SinkLimits
+
+
 def _natively(
     frame: DataFrame,
-    config: dict[str, object],
+    sink: _Sink,
     columns: dict[str, Column],
     choice: WritingChoice,
     counted: tuple[str, ...],
@@ -231,7 +252,7 @@ def _natively(
         if name not in choice.writers:
             continue
         if name == VALUE and choice.moves is not None:
-            moved = _moved(columns[VALUE], _around(columns), config, choice.moves, counted)
+            moved = _moved(columns[VALUE], _around(columns), sink, choice.moves, counted)
             done = done.withColumn(_MOVED, moved)
             columns |= _with_moved(columns, choice.moves)
             retries = functions.coalesce(functions.col(_MOVED).getField(RETRIES), retries) if counted else retries
@@ -239,7 +260,7 @@ def _natively(
         done = done.withColumn(f"{_ENCODED}_{name}", write_natively(choice.writers[name], columns[name]))
         columns[name] = functions.col(f"{_ENCODED}_{name}")
     if choice.offloads is not None:
-        offloaded = _offloaded(columns[VALUE], _around(columns), config, *choice.offloads, counted=counted)
+        offloaded = _offloaded(columns[VALUE], _around(columns), sink, *choice.offloads, counted=counted)
         done = done.withColumn(_ENCODED, offloaded)
         columns |= {name: functions.col(_ENCODED).getField(name) for name in (VALUE, "headers")}
         retries = retries + functions.col(_ENCODED).getField(RETRIES) if counted else retries
@@ -253,7 +274,7 @@ def _around(columns: Mapping[str, Column]) -> dict[str, Column]:
 
 
 def _moved(
-    value: Column, beside: Mapping[str, Column], config: dict[str, object], plan: MovePlan, counted: tuple[str, ...]
+    value: Column, beside: Mapping[str, Column], sink: _Sink, plan: MovePlan, counted: tuple[str, ...]
 ) -> Column:
     """The columns that may go to the store, with references, and the record's headers; null where none goes there.
 
@@ -266,7 +287,7 @@ def _moved(
     crossing = reduce(operator.or_, [functions.coalesce(one, functions.lit(False)) for one in large])
     columns = {VALUE: _only(value, plan.kind), **beside}
     gives = (VALUE, "headers", *counted)
-    result = _in_workers("move_fields", config, columns, gives, end=1, value=plan.kind, where=crossing)
+    result = _in_workers("move_fields", sink, columns, gives, end=1, value=plan.kind, where=crossing)
     return functions.when(crossing, result)
 
 
@@ -303,7 +324,7 @@ def _only(value: Column, kind: StructType) -> Column:
 def _offloaded(
     value: Column,
     beside: Mapping[str, Column],
-    config: dict[str, object],
+    sink: _Sink,
     first: int,
     most: int,
     *,
@@ -312,21 +333,21 @@ def _offloaded(
     columns = {VALUE: value, **beside}
     gives = (VALUE, "headers", *counted)
     if not most:  # the format also marks values that stay in their records
-        return _in_workers("offload", config, columns, gives, first=first)
+        return _in_workers("offload", sink, columns, gives, first=first)
     headers = beside.get("headers", functions.lit(None).cast(HEADERS))
     # A larger key or more headers leave less of the record's limit to the value.
     crossing = (functions.length(value) > most) | (size_beside_value(beside.get(KEY), beside.get("headers")) > KEY_ROOM)
     if "headers" in beside:
         # Such headers come from the record that the value was read from: on an inline value, a mark would be wrong.
         crossing |= marked(headers, marker_headers(is_key=False))
-    result = _in_workers("offload", config, columns, gives, first=first, where=crossing)
+    result = _in_workers("offload", sink, columns, gives, first=first, where=crossing)
     own = {VALUE: value, "headers": headers, RETRIES: _no_retries()}
     return functions.when(crossing, result).otherwise(functions.struct(*[own[name].alias(name) for name in gives]))
 
 
 def _in_workers(
     name: str,
-    config: dict[str, object],
+    sink: _Sink,
     columns: Mapping[str, Column],
     gives: tuple[str, ...],
     *,
@@ -336,7 +357,7 @@ def _in_workers(
     where: Column | None = None,
 ) -> Column:
     types: dict[str, DataType] = {KEY: _BINARY, VALUE: value, "headers": HEADERS, RETRIES: LongType()}
-    plan = WritePlan(config, tuple(columns), gives, first, end)
+    plan = WritePlan(sink.config, tuple(columns), gives, first, end, limits=sink.limits)
     returns = StructType([StructField(field, types[field]) for field in gives])
     arguments = columns.values() if where is None else [functions.when(where, column) for column in columns.values()]
     column: Column = make_udf(name, _ENCODE, plan, returns)(*arguments)
@@ -347,14 +368,14 @@ def _no_retries() -> Column:
     return functions.lit(0).cast("bigint")
 
 
-def _checked(config: Config | str | Path) -> dict[str, object]:
+def _checked(config: Config | str | Path) -> _Sink:
     """A configuration with a valid value chain."""
     check_packages()
     loaded = with_defaults(load(config))
     with closing(open_setup(loaded)) as setup:
         if setup.value is None:
             raise ConfigError("the configuration names no value.serializers", key=_STAGES)
-    return loaded
+        return _Sink(loaded, asking(setup).limits(None))
 
 
 def _beside(topic: ColumnOrName, key: ColumnOrName | None, headers: ColumnOrName | None) -> dict[str, Column]:

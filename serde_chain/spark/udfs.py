@@ -1,4 +1,4 @@
-"""Functions for Spark's workers: Arrow UDFs where pyspark has them (4.1), pandas UDFs otherwise.
+"""Functions for Spark's workers: by default Arrow UDFs where pyspark has them (4.1), pandas UDFs otherwise.
 
 Both run the same code on Arrow arrays; the pandas UDF converts at its boundary.
 """
@@ -14,9 +14,9 @@ from pyspark.sql.types import BinaryType, DataType, LongType, StringType, Struct
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.plan.arguments import PERMISSIVE
+from serde_chain.spark.plan.arguments import ARROW, PERMISSIVE
 from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, called
-from serde_chain.spark.plan.prerequisites import has_arrow_udfs, worker_packages
+from serde_chain.spark.plan.prerequisites import has_arrow_udfs, kind_of_udf, worker_packages
 from serde_chain.spark.plan.reading import RETRIES, FieldPlan, ReadPlan, pickled
 from serde_chain.spark.plan.shipping import remedy
 from serde_chain.spark.plan.types import as_nullable, spark_of
@@ -81,23 +81,27 @@ def run_in_workers(
     return column
 
 
-def make_function(name: str, plan: ReadPlan) -> Callable[..., Any]:
+def make_function(name: str, plan: ReadPlan, *, kind: str | None = None) -> Callable[..., Any]:
     """Make the function that Spark ships to its workers.
 
     Args:
         name: The name in a query's plan.
         plan: The function's instructions.
+        kind: As for :func:`make_udf`.
 
     Returns:
         A function of columns, in the order of the plan's.
 
     Raises:
-        ConfigError: A part of the configuration cannot be pickled.
+        ConfigError: The kind is unknown, or a part of the configuration cannot be pickled.
+        MissingDependencyError: pyspark has no functions of this kind.
     """
-    return make_udf(name, DECODE, plan, result_type(plan))
+    return make_udf(name, DECODE, plan, result_type(plan), kind=kind)
 
 
-def make_udf(name: str, work: str, plan: Plan, returns: DataType, *, once: bool = True) -> Callable[..., Any]:
+def make_udf(
+    name: str, work: str, plan: Plan, returns: DataType, *, once: bool = True, kind: str | None = None
+) -> Callable[..., Any]:
     """Make a function that Spark ships to its workers.
 
     Args:
@@ -108,14 +112,16 @@ def make_udf(name: str, work: str, plan: Plan, returns: DataType, *, once: bool 
         returns: The type of the column.
         once: Evaluate it once per row. Otherwise, filters on other columns go before it, and a filter on its result
             evaluates it again.
+        kind: ``pandas`` or ``arrow``; None for ``arrow`` if pyspark has it, and ``pandas`` otherwise.
 
     Returns:
         A function of columns, in the order of the plan's.
 
     Raises:
-        ConfigError: A part of the configuration cannot be pickled.
+        ConfigError: The kind is unknown, or a part of the configuration cannot be pickled.
+        MissingDependencyError: pyspark has no functions of this kind.
     """
-    function, field = plain_udf(name, work, plan, returns, once=once)
+    function, field = plain_udf(name, work, plan, returns, once=once, kind=kind)
 
     def call(*columns: ColumnOrName) -> Column:
         result: Column = function(*map(_without_null, plan.columns, columns))
@@ -159,7 +165,7 @@ def _without_null(name: str, column: ColumnOrName) -> ColumnOrName:
 
 
 def plain_udf(
-    name: str, work: str, plan: Plan, returns: DataType, *, once: bool = True
+    name: str, work: str, plan: Plan, returns: DataType, *, once: bool = True, kind: str | None = None
 ) -> tuple[Callable[..., Any], str | None]:
     """Like :func:`make_udf`, for callers with their own calling convention.
 
@@ -168,16 +174,16 @@ def plain_udf(
         the result itself.
 
     Raises:
-        ConfigError: A part of the configuration cannot be pickled.
+        ConfigError: The kind is unknown, or a part of the configuration cannot be pickled.
+        MissingDependencyError: pyspark has no functions of this kind.
     """
     spark: Any = functions  # its attributes depend on the version
-    shipped = pickled(plan)
-    if has_arrow_udfs():
+    kind = kind_of_udf(kind)
+    run = _arrow_function(_InWorkers(work, kind), pickled(plan))
+    if kind == ARROW:
         array = require("pyarrow", "spark").Array
-        run = _arrow_function(_InWorkers(work), shipped)
         return _made(spark.arrow_udf, _named(run, name, array, array), returns, once=once), None
     pandas: Any = require("pandas", "spark")
-    run = _arrow_function(_InWorkers(work), shipped)
     # In a struct, since a pandas.DataFrame, which represents a struct, cannot express that a whole row is null.
     function = _made(
         spark.pandas_udf,
@@ -195,13 +201,13 @@ def check_takes(types: Mapping[str, DataType]) -> None:
         types: The types of the keys and values to write.
 
     Raises:
-        ConfigError: Only pandas UDFs are available, and a column is not binary.
+        ConfigError: Only pandas UDFs are available, and a column is neither binary nor text.
     """
     if not has_arrow_udfs():
         for name, kind in types.items():
-            if not isinstance(kind, BinaryType):
+            if not isinstance(kind, BinaryType | StringType):
                 raise ConfigError(
-                    f"before pyspark 4.1, Python accepts the column for {name} only as binary, but it is "
+                    f"before pyspark 4.1, Python accepts the column for {name} only as binary or text, but it is "
                     f"{kind.simpleString()}",
                     hint="Use pyspark 4.1 or newer; for Avro, engine='native' may do, or says why not",
                     key=name,
@@ -251,10 +257,11 @@ class _InWorkers:
 
     Args:
         work: ``module:function``.
+        kind: As for :func:`make_udf`.
     """
 
-    def __init__(self, work: str) -> None:
-        self._given = (work, worker_packages(), remedy())
+    def __init__(self, work: str, kind: str | None = None) -> None:
+        self._given = (work, worker_packages(kind), remedy())
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[object, ...]]:
         return _loader(), self._given

@@ -236,6 +236,19 @@ def test_the_threshold_is_the_one_that_counts(settings: dict[str, object], thres
     assert threshold_of(settings) == threshold
 
 
+def test_auto_says_which_clients_cannot_ask(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "value.serializers = bytes, large-message\nlarge.message.payload.store.class = memory\n"
+        "large.message.threshold.bytes = auto\n"
+    )
+    words = "auto (the topic's limit; kafka-python and bare chains cannot ask)"
+    shown = run("check-config", path, "images", columns=200).stdout
+    assert f"large.message.threshold.bytes = {words}\n" in shown
+    assert f"threshold = {words}\n" in shown
+    assert "cannot ask" not in run("check-config", "--json", path).stdout
+
+
 def test_what_a_stage_refuses_by_itself_is_told_beside_other_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(

@@ -196,3 +196,20 @@ def test_schemas_of_a_registry(broker: KafkaBroker, registry: SchemaRegistry, to
     reader = consumer(broker, config, topic)
     assert next(reader).value == {"n": 7}
     reader.close()
+
+
+def test_auto_says_that_nobody_asks(
+    broker: KafkaBroker, topic: str, config: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    config |= {"value.serializers": "bytes, large-message", "value.deserializers": "large-message, bytes"}
+    config |= {"large.message.threshold.bytes": "auto"}
+    del config["key.serializers"], config["key.deserializers"]
+    with_value = Serializer(config)
+    (record,) = [record for record in caplog.records if "the broker is not asked" in record.getMessage()]
+    assert "Records that max.request.size (1048576) allows are sent" in record.getMessage()
+    # The client's own limit applies, to which a key of up to 4 KiB belongs; its estimate is Java's.
+    client = KafkaProducer(bootstrap_servers=broker.bootstrap_servers, value_serializer=with_value)
+    for size in (1_044_000, 1_044_400, 1_044_480, 1_048_576):
+        client.send(topic, bytes(size), key=b"k" * 4_090).get(30)
+    client.close()
+    assert len(list((Path(config["local.path"]) / topic).iterdir())) >= 2

@@ -31,7 +31,8 @@ def test_the_pages(
         if "config = {" in block and "written" not in names:
             names["written"] = write(names["config"], broker)  # type: ignore[arg-type]
             exec(compile(code, "docs/spark.md", "exec"), names)  # noqa: S102, as above
-    assert capsys.readouterr().out.count("|  5|") == 3
+    assert capsys.readouterr().out.count("|  5|") == 5
+    assert len(list((tmp_path / "payloads" / "alerts").iterdir())) == 1
     assert [row["id"] for row in spark.read.parquet(str(tmp_path / "table")).collect()] == [5]
 
 
@@ -44,6 +45,8 @@ def blocks_of(language: str) -> list[str]:
 def write(reading: dict[str, object], broker: KafkaBroker) -> bool:
     kept = {name: value for name, value in reading.items() if "deserializer" not in name}
     chains = {"key.serializer": "string", "value.serializers": "avro, zstd, large-message"}
-    with Producer({**broker.client_config(), **chains, **kept}) as producer:
+    # In the store, from which all pages fetch it.
+    offloads = {"large.message.threshold.bytes": 1}
+    with Producer({**broker.client_config(), **chains, **offloads, **kept}) as producer:
         producer.produce("alerts", {"id": 5}, key="five")
     return True

@@ -275,12 +275,11 @@ def test_before_pyspark_4_1(spark: SparkSession, config: Config, monkeypatch: py
     monkeypatch.delattr(functions, "arrow_udf")
     rows = frame(spark).transform(encode(config, topic="alerts")).collect()
     assert read_back(config, rows) == expected()
-    with pytest.raises(ConfigError, match=r"before pyspark 4\.1, .* value only as binary, but it is struct.*newer"):
+    refused = r"before pyspark 4\.1, .* value only as binary or text, but it is struct.*newer"
+    with pytest.raises(ConfigError, match=refused):
         frame(spark).transform(encode(config, topic="alerts", engine="arrow"))
     typed = frame(spark).select(serialize("value", config, topic=lit("alerts")))
-    with pytest.raises(
-        PythonException, match=r"before pyspark 4\.1, Python accepts the column for value only as binary"
-    ):
+    with pytest.raises(PythonException, match=r"a pandas UDF accepts the column for value only as binary or text"):
         typed.collect()
     bytes_ = {**config, "value.serializers": "bytes, zstd", "value.deserializers": "zstd, bytes"}
     binary = frame(spark).select(functions.col("value.cutout").alias("value"))
@@ -512,9 +511,9 @@ def test_columns_that_pandas_would_change_are_refused(
     """The functions of pyspark 4.0 are pandas UDFs."""
     monkeypatch.delattr(functions, "arrow_udf")
     records = spark.sql(f"select {value} as value")
-    with pytest.raises(ConfigError, match=r"before pyspark 4\.1, Python accepts .* value only as binary"):
+    with pytest.raises(ConfigError, match=r"before pyspark 4\.1, Python accepts .* value only as binary or text"):
         records.transform(encode({**config, "value.serializers": "json"}, topic="alerts"))
-    with pytest.raises(PythonException, match=r"before pyspark 4\.1, Python accepts .* value only as binary"):
+    with pytest.raises(PythonException, match=r"a pandas UDF accepts .* value only as binary or text"):
         records.select(serialize("value", {**config, "value.serializers": "json"}, topic=lit("alerts"))).collect()
     config["value.serializers"] = "bytes, large-message"
     [row] = spark.sql("select binary('a') as value").transform(encode(config, topic="alerts", engine="arrow")).collect()

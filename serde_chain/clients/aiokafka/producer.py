@@ -17,15 +17,18 @@ from aiokafka import AIOKafkaProducer, errors
 from aiokafka.structs import RecordMetadata
 
 from payload_stores.options import Option, integer
-from serde_chain.base import SupportsUploads
+from serde_chain.base import SupportsOffload, SupportsUploads
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
+from serde_chain.clients.aiokafka.topic_admin import AiokafkaAdmin
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
-from serde_chain.clients.limits import ClientLimits
+from serde_chain.clients.limits import JAVA_OVERHEAD, LARGEST_MESSAGE
+from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import TableRows
+from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import Config
 from serde_chain.record import ValueT
@@ -41,10 +44,11 @@ OnDelivery: TypeAlias = Callable[[BaseException | None, RecordMetadata | None], 
 _MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="aiokafka's max_request_size")
 _CLEANING_SECONDS: Final = 5.0
 _NEWS_SECONDS: Final = 1.0
+_LARGER: Final = "the record exceeds the client's max_request_size, and is not known to fit the topic's limit"
+_TOO_LARGE: Final = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 # After these errors a record is in no log: the broker refused it.
 _NEVER_WRITTEN: Final = (
-    errors.MessageSizeTooLargeError,
-    errors.RecordListTooLargeError,
+    *_TOO_LARGE,
     errors.InvalidTopicError,
     errors.InvalidRequiredAcksError,
     errors.InvalidTimestampError,
@@ -58,8 +62,12 @@ class Producer(Generic[ValueT]):
     """aiokafka's ``AIOKafkaProducer`` with serializer chains, which get topic, key and headers of each record.
 
     Payloads that are too large for a record are uploaded without blocking the event loop; records of one topic leave in
-    call order. Here, ``large.message.threshold.bytes = auto`` does not ask the broker for the topic's limit:
-    ``max.request.size`` applies, and must equal aiokafka's ``max_request_size``.
+    call order. The largest record is that of aiokafka's ``max_request_size``, or ``max.request.size`` if that is less.
+
+    With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked for the topic's limit,
+    through aiokafka's own connections. The answer replaces aiokafka's default of ``max_request_size``, which is then
+    raised; one that you set applies as well. Refused records are sent again, offloaded if necessary, unless the
+    producer is idempotent: its sequence numbers do not allow that.
 
     Args:
         producer: aiokafka's producer, with neither ``key_serializer`` nor ``value_serializer``. It is started and
@@ -84,14 +92,12 @@ class Producer(Generic[ValueT]):
         setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
         warn_of_other_side(setup, SERIALIZE)
         try:
-            max_bytes = _MAX_REQUEST.read(setup.config)
-            self._setup = setup.with_limits(
-                lambda _stage, overhead, is_key: ClientLimits(max_bytes, overhead, None, is_key=is_key)
-            )
+            self._setup, self._limits, self._negotiation = _negotiated(setup, producer, self._loop)
             self._journal = setup.open_journal()
         except BaseException:
             setup.close()
             raise
+        self._is_idempotent = _is_idempotent(producer)
         self._encoder = Encoder(self._setup.key, self._setup.value, blocks=False)
         in_flight, buffer_bytes = setup.upload_bounds
         self._sender = Sender(
@@ -99,8 +105,11 @@ class Producer(Generic[ValueT]):
             in_flight=in_flight,
             buffer_bytes=buffer_bytes,
             block_ms=setup.limit_ms,
+            gate=self._negotiation,
             ledger=self._journal,
         )
+        # Undelivered records that may be sent again.
+        self._sent: set[Delivery] = set()
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
         self._pace = Pace()
         self._is_stopped = False
@@ -133,6 +142,8 @@ class Producer(Generic[ValueT]):
             await self._producer.stop()
             if self._ending is not None:
                 self._ending.cancel()
+            if self._limits is not None:
+                self._limits.close()
             await in_daemon_thread(self._setup.close)
             if self._journal is not None:
                 self._journal.close()
@@ -251,10 +262,18 @@ class Producer(Generic[ValueT]):
 
     async def _pass_on(self, record: Outgoing) -> None:
         """Pass a record to aiokafka, or to the sender if its payload or an earlier record is waiting."""
-        if isinstance(record.step, Transfer) or not self._sender.is_clear(record.topic):
+        if isinstance(record.step, Transfer) or not self._sender.enter(record) or not self._is_admitted(record):
             await self._put(record)
-        else:
+            return
+        try:
             await self.hand_over(record)
+        except BaseException:
+            if self._negotiation is not None:
+                self._negotiation.withdraw(record)
+            raise
+
+    def _is_admitted(self, record: Outgoing) -> bool:
+        return self._negotiation is None or self._negotiation.admit_now(record)
 
     async def _put(self, record: Outgoing) -> None:
         until = time.monotonic() + self._setup.limit_ms / 1000
@@ -279,6 +298,9 @@ class Producer(Generic[ValueT]):
 
     async def hand_over(self, record: Outgoing) -> None:
         """Pass an encoded record to aiokafka; for the sender."""
+        attempt: Attempt | None = record.state
+        if attempt is not None and attempt.is_too_large:
+            raise errors.MessageSizeTooLargeError(_LARGER)
         sent = await self._producer.send(
             record.topic,
             value=_as_bytes(record.step),
@@ -287,19 +309,44 @@ class Producer(Generic[ValueT]):
             timestamp_ms=record.timestamp or None,
             headers=record.headers,
         )
+        if self._negotiation is not None:
+            self._sent.add(sent)
         sent.add_done_callback(partial(self._delivered, record))
 
     def _delivered(self, record: Outgoing, sent: Delivery) -> None:
         error = asyncio.CancelledError() if sent.cancelled() else sent.exception()
+        if self._negotiation is not None and self._goes_again(self._negotiation, record, sent, error):
+            return
         if error is not None and isinstance(error, _NEVER_WRITTEN):
             self._sender.discard(record.made)
         if record.on_delivery is not None:
             record.on_delivery(error, None if error is not None else sent.result())
 
+    def _goes_again(
+        self, negotiation: Negotiation, record: Outgoing, sent: Delivery, error: BaseException | None
+    ) -> bool:
+        """Settle a record's delivery; returns whether it is sent again, since its topic's limit is lower by now."""
+        attempt: Attempt = record.state
+        attempt.is_refused = (
+            isinstance(error, _TOO_LARGE) and not self._is_idempotent and negotiation.may_go_again(attempt)
+        )
+        attempt.report = error if attempt.is_refused else None
+        if not attempt.is_refused:
+            negotiation.count_off(attempt)
+        if attempt.is_refused or not self._sender.is_idle:
+            self._sender.settle(attempt)
+        self._sent.discard(sent)
+        return attempt.is_refused
+
     async def flush(self) -> None:
         """Wait until all records are delivered."""
-        await self._uploaded()
-        await self._producer.flush()
+        while True:
+            await self._uploaded()
+            await self._producer.flush()
+            if not self._sent and self._sender.is_idle:
+                return
+            if self._sent:
+                await asyncio.wait(self._sent)
 
     async def _uploaded(self) -> None:
         while not self._sender.is_idle:
@@ -429,12 +476,57 @@ class _Client:
 
     def failed(self, record: Outgoing, error: BaseException) -> None:
         """Resolve the record's future."""
+        attempt: Attempt | None = record.state
+        if attempt is not None and attempt.report is not None:
+            # Refused for its size: this is the error, regardless of why it was not sent again.
+            _log.warning("a record of %s that was too large could not be sent again: %s", record.topic, error)
+            error = attempt.report
         if record.on_delivery is not None:
             tell(self._loop, record.on_delivery, error, None)
 
     def delete(self, reference: str) -> None:
         """Delete a payload."""
         delete_payload(self._stages, reference)
+
+
+def _negotiated(
+    setup: ClientChains[SerializerChain], producer: AIOKafkaProducer, loop: asyncio.AbstractEventLoop
+) -> tuple[ClientChains[SerializerChain], TopicLimits | None, Negotiation | None]:
+    """The chains with aiokafka's limits; if a stage negotiates, the limits of topics, and the gate of records.
+
+    Raises:
+        ConfigError: A threshold is above the client's limit.
+    """
+    own: int = producer._max_request_size  # noqa: SLF001, aiokafka has no public name for it, nor for those below
+    is_set = own != _MAX_REQUEST.default or _MAX_REQUEST.name in setup.config
+    max_bytes = min(own, _MAX_REQUEST.read(setup.config)) if _MAX_REQUEST.name in setup.config else own
+    learnt_max_bytes = (max_bytes if is_set else LARGEST_MESSAGE) - JAVA_OVERHEAD
+    limits = LearntLimits(
+        partial(AiokafkaAdmin, producer.client, loop),
+        max_bytes - JAVA_OVERHEAD,
+        setting=_MAX_REQUEST.name,
+        timeout_ms=min(DESCRIBE_MS, setup.limit_ms),
+        learnt_max_bytes=learnt_max_bytes,
+        sends_again=not _is_idempotent(producer),
+    )
+    setup = setup.with_limits(limits)
+    if limits.topics is None:
+        return setup, None, None
+    if not is_set:
+        producer._max_request_size = LARGEST_MESSAGE  # noqa: SLF001
+    last = setup.value.stages[-1] if setup.value is not None else None
+    negotiation = Negotiation(
+        limits.topics,
+        last if isinstance(last, SupportsOffload) else None,
+        batch_bytes=producer._message_accumulator._batch_size,  # noqa: SLF001
+        message_max_bytes=max_bytes - JAVA_OVERHEAD,
+        learnt_max_bytes=learnt_max_bytes,
+    )
+    return setup, limits.topics, negotiation
+
+
+def _is_idempotent(producer: AIOKafkaProducer) -> bool:
+    return producer._txn_manager is not None  # noqa: SLF001
 
 
 def _resolve(delivery: Delivery, error: BaseException | None, metadata: RecordMetadata | None) -> None:

@@ -17,12 +17,13 @@ import confluent_kafka
 from payload_stores.callbacks import shielded
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.options import Option, boolean, integer
-from serde_chain.base import SupportsOffload, SupportsUploads
+from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
+from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.clients.confluent.transactions import (
     NO_PAYLOADS,
     Fatal,
@@ -30,12 +31,13 @@ from serde_chain.clients.confluent.transactions import (
     Transactions,
     reraise,
 )
-from serde_chain.clients.limits import LARGEST_MESSAGE, MESSAGE_MAX, ClientLimits
+from serde_chain.clients.limits import LARGEST_MESSAGE, MESSAGE_MAX
 from serde_chain.clients.negotiation import Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import Part, TableRows
 from serde_chain.clients.timeouts import client_timeout, deadline
+from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
@@ -46,7 +48,6 @@ from serde_chain.transfer import Transfer, finish, then
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from serde_chain.clients.confluent.topic_limits import TopicLimits
     from serde_chain.clients.journal import Journal
 
 __all__ = ["Producer", "limited"]
@@ -61,7 +62,6 @@ _IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTION_MS: Final = Option("transaction.timeout.ms", integer(1), 60_000)
 _ERRORS_ONLY: Final = Option("delivery.report.only.error", boolean, False)
 _CALLBACKS: Final = frozenset({"error_cb", "oauth_cb", "on_delivery", "stats_cb", "throttle_cb"})
-_DESCRIBE_MS: Final = 10_000
 # Longest wait for the client between two checks of the sender.
 _POLL_SECONDS: Final = 0.02
 _PURGE_SECONDS: Final = 5.0
@@ -665,20 +665,16 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
     Raises:
         ConfigError: A threshold is above the client's limit.
     """
-    limit, learnt_max_bytes = MESSAGE_MAX.read(setup.config), _learnt_max(setup.config)
-    topics: TopicLimits | None = None
-
-    def limits(stage: SupportsUploads, overhead: int, is_key: bool) -> ClientLimits:
-        nonlocal topics
-        if stage.negotiates and topics is None:
-            from serde_chain.clients.confluent.topic_limits import TopicLimits
-
-            timeout_ms = min(_DESCRIBE_MS, setup.limit_ms)
-            topics = TopicLimits(setup.client, ttl_ms=stage.limits_ttl_ms, timeout_ms=timeout_ms)
-        learnt = topics if stage.negotiates else None
-        return ClientLimits(limit, overhead, learnt, is_key=is_key, learnt_max_bytes=learnt_max_bytes)
-
-    return setup.with_limits(limits), topics
+    limits = LearntLimits(
+        partial(ConfluentAdmin, setup.client),
+        MESSAGE_MAX.read(setup.config),
+        setting=MESSAGE_MAX.name,
+        timeout_ms=min(DESCRIBE_MS, setup.limit_ms),
+        learnt_max_bytes=_learnt_max(setup.config),
+        sends_again=True,
+    )
+    setup = setup.with_limits(limits)
+    return setup, limits.topics
 
 
 def _copy(headers: Headers | None) -> list[Header]:

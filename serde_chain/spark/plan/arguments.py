@@ -14,9 +14,11 @@ __all__ = [
     "DROPMALFORMED",
     "FAILFAST",
     "NATIVE",
+    "PANDAS",
     "PERMISSIVE",
     "as_topics",
     "check_engine",
+    "check_kind",
     "check_mode",
 ]
 
@@ -27,6 +29,7 @@ DROPMALFORMED: Final = "DROPMALFORMED"
 AUTO: Final = "auto"
 ARROW: Final = "arrow"
 NATIVE: Final = "native"
+PANDAS: Final = "pandas"
 
 
 def check_mode(mode: str) -> str:
@@ -45,6 +48,15 @@ def check_engine(engine: str) -> str:
         ConfigError: The engine is unknown.
     """
     return _check(engine, (AUTO, ARROW, NATIVE), key="engine", given=engine)
+
+
+def check_kind(kind: str) -> str:
+    """Check a kind of user-defined function.
+
+    Raises:
+        ConfigError: The kind is unknown.
+    """
+    return _check(kind, (PANDAS, ARROW), key="kind", given=kind)
 
 
 def _check(word: str, known: Sequence[str], *, key: str, given: object) -> str:

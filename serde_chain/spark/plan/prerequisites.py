@@ -18,8 +18,16 @@ from pyspark.sql import functions
 
 from payload_stores.plugins import require
 from serde_chain.errors import MissingDependencyError
+from serde_chain.spark.plan.arguments import ARROW, PANDAS, check_kind
 
-__all__ = ["check_packages", "check_sql_functions", "check_worker_python", "has_arrow_udfs", "worker_packages"]
+__all__ = [
+    "check_packages",
+    "check_sql_functions",
+    "check_worker_python",
+    "has_arrow_udfs",
+    "kind_of_udf",
+    "worker_packages",
+]
 
 _INSTALL: Final = "pip install 'serde-chain[spark]'"
 # (package, minimum major and minor version, first incompatible version)
@@ -53,10 +61,37 @@ def has_arrow_udfs() -> bool:
     """Whether pyspark supports functions on Arrow arrays, as since 4.1.
 
     Example:
-        >>> has_arrow_udfs() == ("pandas" not in worker_packages())
+        >>> has_arrow_udfs() == (kind_of_udf(None) == "arrow")
         True
     """
     return hasattr(functions, "arrow_udf")
+
+
+def kind_of_udf(kind: str | None) -> str:
+    """The kind of user-defined function that pyspark makes.
+
+    Args:
+        kind: ``pandas`` or ``arrow``; None for ``arrow`` if pyspark has it, and ``pandas`` otherwise.
+
+    Returns:
+        ``pandas`` or ``arrow``.
+
+    Raises:
+        ConfigError: The kind is unknown.
+        MissingDependencyError: It is ``arrow``, and pyspark is older than 4.1.
+
+    Example:
+        >>> kind_of_udf("pandas")
+        'pandas'
+    """
+    if kind is None:
+        return ARROW if has_arrow_udfs() else PANDAS
+    if check_kind(kind) == ARROW and not has_arrow_udfs():
+        raise MissingDependencyError(
+            f"pyspark {pyspark.__version__} has no Arrow UDFs; 4.1 introduced them",
+            hint="Use kind='pandas', or leave kind out",
+        )
+    return kind
 
 
 def check_sql_functions() -> None:
@@ -72,14 +107,17 @@ def check_sql_functions() -> None:
         )
 
 
-def worker_packages() -> tuple[str, ...]:
-    """The packages that pyspark needs in workers for functions on Arrow arrays, or for the pandas UDFs replacing them.
+def worker_packages(kind: str | None = None) -> tuple[str, ...]:
+    """The packages that pyspark needs in workers for a kind of user-defined function.
+
+    Args:
+        kind: As for :func:`kind_of_udf`.
 
     Example:
-        >>> "pyarrow" in worker_packages()
-        True
+        >>> worker_packages("pandas")
+        ('pyarrow', 'pandas')
     """
-    return ("pyarrow",) if has_arrow_udfs() else ("pyarrow", "pandas")
+    return ("pyarrow",) if kind_of_udf(kind) == ARROW else ("pyarrow", "pandas")
 
 
 def check_worker_python(session: Any) -> None:

@@ -6,23 +6,23 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
-from serde_chain.clients.limits import ClientLimits
+from serde_chain.clients.limits import JAVA_OVERHEAD
+from serde_chain.clients.topic_limits import LearntLimits
+from serde_chain.spark.plan.topic_limits import NOT_ASKED, Asking, SinkLimits, admin_of
 from serde_chain.stages.large_message.options import with_content_ids
 
-__all__ = ["WritePlan", "open_setup", "plan_offload", "with_defaults"]
+__all__ = ["WritePlan", "asking", "open_setup", "plan_offload", "with_defaults"]
 
 # Java's Kafka producer, which Spark's sink uses, has this limit.
 MAX_REQUEST: Final = Option(
     "max.request.size", integer(1), 1_048_576, doc="of Spark's sink: its option kafka.max.request.size"
 )
-# Its estimate of a record exceeds librdkafka's by at most this.
-_MORE_OVERHEAD: Final = 54
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class WritePlan:
         first: The first stage of the value chain to run; Spark ran those before it.
         end: The stage before which it ends, as Spark runs the others; None for all. The value's column keeps its type.
         python: The driver's interpreter, for messages.
+        limits: What is known of the limits of topics.
     """
 
     config: Mapping[str, object] = field(repr=False)
@@ -44,6 +45,7 @@ class WritePlan:
     first: int = 0
     end: int | None = None
     python: str = field(default_factory=lambda: sys.executable)
+    limits: SinkLimits = NOT_ASKED
 
 
 def with_defaults(config: Mapping[str, object]) -> dict[str, object]:
@@ -54,8 +56,12 @@ def with_defaults(config: Mapping[str, object]) -> dict[str, object]:
     return with_content_ids(config)
 
 
-def open_setup(config: Mapping[str, object]) -> ClientChains[SerializerChain]:
+def open_setup(config: Mapping[str, object], limits: SinkLimits = NOT_ASKED) -> ClientChains[SerializerChain]:
     """Open the chains of a configuration, under the limits of Spark's sink.
+
+    Args:
+        config: Flat configuration.
+        limits: What is known of the limits of topics.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -63,14 +69,29 @@ def open_setup(config: Mapping[str, object]) -> ClientChains[SerializerChain]:
     """
     setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
     try:
-        return setup.with_limits(partial(_limits, MAX_REQUEST.read(setup.config)))
+        admin = partial(admin_of, _client_of(setup)) if limits.asks else None
+        max_bytes = MAX_REQUEST.read(setup.config) - JAVA_OVERHEAD
+        return setup.with_limits(
+            LearntLimits(admin, max_bytes, setting=MAX_REQUEST.name, answers=limits.answers, only=limits.only)
+        )
     except BaseException:
         setup.close()
         raise
 
 
-def _limits(max_request: int, _stage: SupportsOffload, overhead: int, is_key: bool) -> ClientLimits:
-    return ClientLimits(max_request - _MORE_OVERHEAD, overhead, None, is_key=is_key, setting=MAX_REQUEST.name)
+def asking(setup: ClientChains[SerializerChain]) -> Asking:
+    """Asks for the limits of topics on the driver.
+
+    Args:
+        setup: The chains.
+    """
+    setting = f"{MAX_REQUEST.name} ({MAX_REQUEST.read(setup.config)})"
+    return Asking(setup.offloading, _client_of(setup), setting)
+
+
+def _client_of(setup: ClientChains[SerializerChain]) -> dict[str, Any]:
+    """The settings of the client that asks, without those of Spark's sink."""
+    return {name: value for name, value in setup.client.items() if name != MAX_REQUEST.name}
 
 
 def plan_offload(setup: ClientChains[SerializerChain]) -> tuple[int, int] | None:

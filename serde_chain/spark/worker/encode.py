@@ -142,7 +142,7 @@ class _Encoder:
     def __init__(self, plan: WritePlan) -> None:
         self._plan = plan
         self._arrow = require("pyarrow", "spark")
-        self._setup = setup = open_setup(plan.config)
+        self._setup = setup = open_setup(plan.config, plan.limits)
         value = setup.value
         own = slice(plan.first, plan.end)
         if value is not None and own != slice(0, None):

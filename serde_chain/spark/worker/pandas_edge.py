@@ -28,6 +28,7 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
         ConfigError: A column has another type: conversions lose such types, and their nulls.
     """
     arrow = require("pyarrow", "spark")
+    kinds = require("pyarrow.types", "spark")
     header = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
     # By name, since a Series of only None has no type.
     types = {
@@ -41,13 +42,21 @@ def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
     }
 
     def convert(name: str, column: Any) -> Any:
-        # A struct arrives as a DataFrame; pyarrow silently turns numbers into bytes.
-        if len(column.shape) == 1 and (column.dtype == object or types[name] != arrow.binary()):
+        kind = types[name]
+        if len(column.shape) == 1:  # a struct arrives as a DataFrame
             with suppress(arrow.ArrowException):
-                return arrow.Array.from_pandas(column, type=types[name])
+                if kind != arrow.binary():
+                    return arrow.Array.from_pandas(column, type=kind)
+                # Not to a given type: pyarrow silently turns numbers and text into bytes.
+                array = arrow.Array.from_pandas(column)
+                if kinds.is_null(array.type):
+                    return array.cast(kind)
+                if kinds.is_binary(array.type) or kinds.is_string(array.type):
+                    return array
+        words = "binary or text" if kind == arrow.binary() else kind
         raise ConfigError(
-            f"before pyspark 4.1, Python accepts the column for {name} only as {types[name]}",
-            hint="Use pyspark 4.1 or newer; for Avro, engine='native' may do, or says why not",
+            f"a pandas UDF accepts the column for {name} only as {words}",
+            hint="Use an Arrow UDF (pyspark 4.1 or newer), or encode(); before pyspark 4.1, that needs to_avro",
             key=name,
         )
 

@@ -75,6 +75,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
     most_alone: int = 0
     _limits: RecordLimits | None = None
     _is_in_transactions = False
+    _has_warned = False
     _routes: ByTopic[LargeMessageSerializer] = ByTopic()
     _is_routed = False
 
@@ -130,7 +131,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 hint=f'Give the key chain another store: {{"class": "large-message", "{STORE.name}": "local", …}}',
                 key=STORE.name,
             )
-        self.most_alone = 0 if self._format.marks_inline else self._threshold
+        # Without a client, the first record is where a warning belongs.
+        self.most_alone = 0 if self._format.marks_inline or self._negotiates else self._threshold
 
     def _check_whole_record(self) -> None:
         name = FORMAT.name
@@ -238,6 +240,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             return stage.begin(data, ctx)
         if isinstance(data, BufferReader) and self._cannot_stream() is not None:
             data, is_source = data.join(), False
+        if self._limits is None and self._negotiates and not self._has_warned:
+            self._has_warned = True
+            _warn_of_no_client(self._threshold)
         limits, size = self._limits, HELD_BYTES if is_source else len(data)
         stays = not is_source and size <= self._threshold
         sent = size + self._format.inline_overhead
@@ -460,6 +465,14 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
 def _plain(most: int) -> Callable[[Any], Any] | None:
     """Pass on payloads up to a size, regardless of the record; None if the record always matters."""
     return ShortBytesOnly(most) if most > 0 else None
+
+
+def _warn_of_no_client(threshold: int) -> None:
+    _log.warning(
+        "a chain without a client cannot ask a broker for the limit of a topic (%s = %s, or hop's format): payloads "
+        "above %d bytes are offloaded",
+        *(THRESHOLD.name, AUTO, threshold),
+    )
 
 
 @cache

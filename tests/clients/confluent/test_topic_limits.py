@@ -13,9 +13,10 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import TopicLimitError
-from serde_chain.clients.confluent.topic_limits import TopicLimits
+from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.clients.limits import TopicLimit, largest_key, largest_value, record_size
 from serde_chain.clients.negotiation import Attempt
+from serde_chain.clients.topic_limits import TopicLimits
 from serde_chain.testing.services import KafkaBroker
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ def set_limit(broker: KafkaBroker, topic: str, limit: int) -> None:
 
 
 def limits(broker: KafkaBroker, ttl_ms: int = 60_000) -> TopicLimits:
-    return TopicLimits({**broker.client_config(), "log_level": 0}, ttl_ms=ttl_ms, timeout_ms=10_000)
+    admin = ConfluentAdmin({**broker.client_config(), "log_level": 0})
+    return TopicLimits(admin, ttl_ms=ttl_ms, timeout_ms=10_000)
 
 
 def test_the_broker_takes_the_largest_value_and_no_larger(broker: KafkaBroker, new_topic: "NewTopic") -> None:
@@ -122,7 +124,7 @@ def test_what_was_known_is_used_when_nobody_answers(
 ) -> None:
     asked = limits(broker, ttl_ms=1)
     known = asked.find(topic)
-    asked._settings, asked._admin, asked._timeout_s = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, None, 0.2
+    asked._admin, asked._timeout_s = ConfluentAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}), 0.2
     time.sleep(0.002)
     assert asked.find(topic) == known
     assert not caplog.records, "the question is still on its way"
@@ -137,7 +139,8 @@ def test_what_was_known_is_used_when_nobody_answers(
 
 
 def test_an_unanswered_question_is_remembered_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
-    asked = TopicLimits({"bootstrap.servers": "127.0.0.1:1", "log_level": 0}, ttl_ms=60_000, timeout_ms=300)
+    admin = ConfluentAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=300)
     assert asked.known("t") is None, "the broker is being asked, and nobody waits"
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:

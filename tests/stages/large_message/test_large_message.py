@@ -31,6 +31,7 @@ from serde_chain import (
     UntrustedReferenceError,
 )
 from serde_chain.arrow import Batch
+from serde_chain.clients.limits import ClientLimits
 from serde_chain.testing.services import S3Server
 
 STORE = "large.message.payload.store.class"
@@ -84,6 +85,20 @@ def test_the_default_threshold_is_that_of_the_kip(store: FaultyStore) -> None:
     write, _ = chains(store, **{THRESHOLD: None})
     assert write(bytes(1_048_576), context()) == bytes(1_048_576)
     assert write(bytes(1_048_577), context()).startswith(b"memory:///alerts/")
+
+
+@pytest.mark.parametrize("size", [10, 2_000_000])
+def test_auto_without_a_client_says_so_once(store: FaultyStore, caplog: pytest.LogCaptureFixture, size: int) -> None:
+    chain, _ = chains(store, **{THRESHOLD: "auto"})
+    for _ in range(2):
+        chain(bytes(size), context())
+    (told,) = caplog.records
+    assert "a chain without a client cannot ask a broker for the limit of a topic" in told.getMessage()
+    assert "payloads above 1048576 bytes are offloaded" in told.getMessage()
+    caplog.clear()
+    limited = chain.with_limits(ClientLimits(1_000_000, 0, None, is_key=False))
+    limited(bytes(size), context())
+    assert not caplog.records
 
 
 def test_headers_are_exactly_these(store: FaultyStore) -> None:

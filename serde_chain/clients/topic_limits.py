@@ -1,26 +1,48 @@
-"""Topic limits from the broker (PIP-36's idea, for Kafka)."""
+"""Topic limits from the broker (PIP-36's idea, for Kafka), remembered; each client library asks in its own way."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Final, Protocol
 
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError
-from serde_chain.clients.limits import TopicLimit
+from serde_chain.base import SupportsUploads
+from serde_chain.clients.limits import ClientLimits, TopicLimit
 from serde_chain.errors import TopicLimitError
 
-__all__ = ["TopicLimits"]
+__all__ = [
+    "DESCRIBED",
+    "DESCRIBE_MS",
+    "LearntLimits",
+    "TopicAdmin",
+    "TopicLimits",
+    "limit_of",
+    "limit_without",
+    "warn_of_no_question",
+]
 
 _log = logging.getLogger("serde_chain")
+
+DESCRIBE_MS: Final = 10_000
+"""Longest time for an answer, in ms."""
+DESCRIBED: Final = ("max.message.bytes", "cleanup.policy")
+"""The topic's settings that matter."""
+
+_NONE: Final[Mapping[str, TopicLimit]] = {}
+
+# Kafka's error codes, the same in all client libraries.
+_UNKNOWN_TOPIC: Final = 3
+_NOT_AUTHORIZED: Final = frozenset({29, 31})  # for the topic, for the cluster
 
 # A missing topic may be created at any moment.
 _UNKNOWN_TTL_S: Final = 1.0
@@ -28,7 +50,6 @@ _UNKNOWN_TTL_S: Final = 1.0
 _UNANSWERED_TTL_S: Final = 60.0
 # Beyond the client's own deadline.
 _GRACE_S: Final = 1.0
-_UNUSABLE: Final = ("transactional.", "transaction.")
 _UNTIL_THEN: Final = "records up to the client's own limit are sent, and larger ones are offloaded"
 _ADVICE: Final = (
     "Check that the broker is running, and answers DescribeConfigs; or switch offloading off with automatic_offload = "
@@ -53,6 +74,59 @@ class _Known:
     refuted: bool = False
 
 
+class TopicAdmin(Protocol):
+    """How a client library asks a broker about a topic."""
+
+    def describe(self, topic: str, timeout_s: float) -> TopicLimit:
+        """Ask, and wait for the answer; in a daemon thread.
+
+        Args:
+            topic: The topic.
+            timeout_s: Longest time for the answer, in seconds.
+
+        Raises:
+            Exception: There is no answer; its first argument says why.
+        """
+
+    def may_wait(self) -> bool:
+        """Whether this thread may wait for answers; not that of an event loop, which has to bring them."""
+
+    def close(self) -> None:
+        """Release the connection."""
+
+
+def limit_of(settings: Mapping[str, str | None]) -> TopicLimit:
+    """The limit in a broker's answer.
+
+    Args:
+        settings: The values of :data:`DESCRIBED`.
+
+    Example:
+        >>> limit_of({"max.message.bytes": "5000", "cleanup.policy": "compact,delete"})
+        TopicLimit(max_bytes=5000, compacted=True, denied=False)
+    """
+    max_bytes, policy = (settings[name] for name in DESCRIBED)
+    return TopicLimit(None if max_bytes is None else int(max_bytes), "compact" in str(policy))
+
+
+def limit_without(code: int) -> TopicLimit | None:
+    """The limit after an error that answers the question: the topic is missing, or the user may not know.
+
+    Args:
+        code: Kafka's code of the error.
+
+    Returns:
+        The limit; None if the error is no answer.
+
+    Example:
+        >>> limit_without(29)
+        TopicLimit(max_bytes=None, compacted=None, denied=True)
+    """
+    if code in _NOT_AUTHORIZED:
+        return TopicLimit(denied=True)
+    return TopicLimit() if code == _UNKNOWN_TOPIC else None
+
+
 class TopicLimits:
     """Asks for topic limits on first use, and again after they expire.
 
@@ -62,29 +136,26 @@ class TopicLimits:
     about one topic does not delay others.
 
     Args:
-        client: Configuration of a Kafka client.
-        ttl_ms: How long an answer is remembered, in ms.
+        admin: Asks the broker.
+        ttl_ms: How long an answer is remembered, in ms (``large.message.threshold.ttl.ms``).
         timeout_ms: Longest time for an answer, in ms.
+        answers: Answers that are known and stay.
 
     Example:
-        >>> limits = TopicLimits({"bootstrap.servers": "localhost:9092"}, ttl_ms=300_000, timeout_ms=10_000)
-        >>> limits.find("images").max_bytes  # doctest: +SKIP
+        >>> admin = ConfluentAdmin({"bootstrap.servers": "localhost:9092"})  # doctest: +SKIP
+        >>> TopicLimits(admin, ttl_ms=300_000, timeout_ms=10_000).find("images").max_bytes  # doctest: +SKIP
         1048588
     """
 
-    def __init__(self, client: Mapping[str, Any], *, ttl_ms: int, timeout_ms: int) -> None:
-        self._settings = {
-            key: value
-            for key, value in client.items()
-            if not key.startswith(_UNUSABLE) and (not callable(value) or key == "oauth_cb")
-        }
+    def __init__(
+        self, admin: TopicAdmin, *, ttl_ms: int, timeout_ms: int, answers: Mapping[str, TopicLimit] = _NONE
+    ) -> None:
+        self._admin = admin
         self._ttl_s = ttl_ms / 1000
         self._timeout_s = timeout_ms / 1000
-        self._known: dict[str, _Known] = {}
+        self._known = {topic: _Known(limit, math.inf) for topic, limit in answers.items()}
         self._asked: dict[str, Future[_Known]] = {}
         self._lock = threading.Lock()
-        self._connecting = threading.Lock()
-        self._admin: Any = None
         self._is_closed = False
 
     def known(self, topic: str) -> TopicLimit | None:
@@ -118,7 +189,7 @@ class TopicLimits:
     def close(self) -> None:
         """Release the connection; a question on its way is of no interest then."""
         self._is_closed = True
-        self._admin = None
+        self._admin.close()
 
     def _usable(self, topic: str) -> _Known | None:
         """What is known, if it may be used; the broker is asked if it is missing or old."""
@@ -131,6 +202,9 @@ class TopicLimits:
         known = self._usable(topic)
         if known is not None:
             return known
+        if not self._admin.may_wait():
+            # A record was refused this moment: with the old limit, it is sent again until the new one is there.
+            return self._known.get(topic) or _Known(TopicLimit(), 0)
         asked = self._ask(topic)
         try:
             return asked.result(self._timeout_s + _GRACE_S)
@@ -190,30 +264,95 @@ class TopicLimits:
 
     def _read(self, topic: str) -> tuple[TopicLimit, float]:
         """The broker's answer, and its time to live in seconds."""
-        from confluent_kafka import KafkaError, KafkaException
-        from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
-
-        with self._connecting:
-            admin = self._admin
-            if admin is None:
-                admin = self._admin = AdminClient(self._settings)
-                admin.poll(0)  # fetches a token, if there is a callback for tokens
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        (future,) = admin.describe_configs([resource], request_timeout=self._timeout_s).values()
-        try:
-            entries = future.result(self._timeout_s + _GRACE_S)
-        except KafkaException as error:
-            code = error.args[0].code()
-            if code in {KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED}:
-                return TopicLimit(denied=True), self._ttl_s
-            if code == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return TopicLimit(), _UNKNOWN_TTL_S
-            raise
-        policy = str(entries["cleanup.policy"].value)
-        return TopicLimit(int(entries["max.message.bytes"].value), "compact" in policy), self._ttl_s
+        limit = self._admin.describe(topic, self._timeout_s)
+        is_missing = limit.max_bytes is None and not limit.denied
+        return limit, _UNKNOWN_TTL_S if is_missing else self._ttl_s
 
 
 def _pass(known: _Known, asked: Future[_Known]) -> None:
     """Pass an answer to those who wait for it."""
     with suppress(InvalidStateError):  # there is an answer after all, or one that came too late
         asked.set_result(known)
+
+
+def warn_of_no_question(stages: Iterable[object], problem: str, setting: str) -> None:
+    """Warn that the limits of topics, which a stage needs, cannot be asked for.
+
+    Args:
+        stages: The stages of the client's chains.
+        problem: Why not.
+        setting: The limit that applies in their place, with its value.
+    """
+    if any(isinstance(stage, SupportsUploads) and stage.negotiates for stage in stages):
+        _log.warning(
+            "the broker is not asked how large records of a topic may be (large.message.threshold.bytes = auto, or "
+            "hop's format): %s. Records that %s allows are sent, and those above the topic's limit refused",
+            *(problem, setting),
+        )
+
+
+class LearntLimits:
+    """Makes the limits of a client's stages, with those of topics if a stage negotiates.
+
+    Args:
+        admin: Makes the one who asks; None if this client cannot ask: :func:`warn_of_no_question` says so.
+        max_bytes: The client's limit, in bytes.
+        setting: The client's name of it.
+        timeout_ms: Longest time for an answer, in ms.
+        learnt_max_bytes: The client's limit where that of the topic is known; None: the same.
+        room: Bytes that are kept free in each record.
+        sends_again: Whether the client sends records again that the broker refuses for their size.
+        answers: Answers that are known and stay.
+        only: The topic of all records, if there is one, and its answer is known.
+
+    Attributes:
+        topics: The limits of topics; None if no stage negotiates.
+    """
+
+    topics: TopicLimits | None = None
+
+    def __init__(
+        self,
+        admin: Callable[[], TopicAdmin] | None,
+        max_bytes: int,
+        *,
+        setting: str,
+        timeout_ms: int = DESCRIBE_MS,
+        learnt_max_bytes: int | None = None,
+        room: int = 0,
+        sends_again: bool = False,
+        answers: Mapping[str, TopicLimit] = _NONE,
+        only: str | None = None,
+    ) -> None:
+        self._admin = admin
+        self._max_bytes = max_bytes
+        self._setting = setting
+        self._timeout_ms = timeout_ms
+        self._learnt_max_bytes = learnt_max_bytes
+        self._room = room
+        self._sends_again = sends_again
+        self._answers = answers
+        self._only = only
+
+    def __call__(self, stage: SupportsUploads, overhead: int, is_key: bool) -> ClientLimits:
+        """The limits for a stage.
+
+        Args:
+            stage: The stage.
+            overhead: Bytes that later stages add.
+            is_key: Whether it is for keys.
+        """
+        if stage.negotiates and self.topics is None and self._admin is not None:
+            self.topics = TopicLimits(
+                self._admin(), ttl_ms=stage.limits_ttl_ms, timeout_ms=self._timeout_ms, answers=self._answers
+            )
+        return ClientLimits(
+            self._max_bytes,
+            overhead + self._room,
+            self.topics if stage.negotiates else None,
+            is_key=is_key,
+            setting=self._setting,
+            learnt_max_bytes=self._learnt_max_bytes,
+            sends_again=self._sends_again,
+            only=self._only if stage.negotiates else None,
+        )
