@@ -283,8 +283,8 @@ def _lifetime(store: PayloadStore, name: str, topic: str, facts: TopicFacts) -> 
             topic,
         )
         return
-    level, message, change = _compared(age, name, topic, facts)
-    yield Check("retention", level, message, change, topic)
+    level, message, advice = _compared(age, name, topic, facts)
+    yield Check("retention", level, message, advice, topic)
 
 
 def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts) -> Iterator[Check]:

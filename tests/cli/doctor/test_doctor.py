@@ -406,12 +406,12 @@ class Kept(PayloadStore):
         return self.payloads[reference]
 
 
-def rule(**settings: Any) -> dict[str, Any]:
+def rule(**settings: Any) -> Any:
     return {"ID": "other", "Status": "Enabled", "Expiration": {"Days": 9}, **settings}
 
 
 # Rules that delete no payload of the topic by its age.
-IRRELEVANT: dict[str, dict[str, Any]] = {
+IRRELEVANT: dict[str, Any] = {
     "disabled": rule(Status="Disabled", Filter={"Prefix": ""}),
     "for another topic": rule(Filter={"Prefix": "other-topic/"}),
     "for a tag": rule(Filter={"Tag": {"Key": "a", "Value": "b"}}),
@@ -442,6 +442,7 @@ def test_a_bucket_that_keeps_the_payloads_of_deleted_records(
             Bucket=str(looked.s3["s3.bucket"]), LifecycleConfiguration={"Rules": [IRRELEVANT[rules]]}
         )
     path = write(looked.config, tmp_path)
+    found: dict[str, Any] = {}
     for more, code in (((), 0), (("--strict",), 1)):
         said = run("doctor", path, looked.topic, "--quiet", "--json", *more, code=code).stdout.splitlines()
         [found] = map(json.loads, said)
