@@ -182,9 +182,15 @@ class MissingDependencyError(ContextualError, ImportError):
 
 
 class PayloadStoreError(ContextualError):
-    """A payload store failed permanently (KIP-1159: ``PayloadStoreException``)."""
+    """A payload store failed permanently (KIP-1159: ``PayloadStoreException``).
+
+    Attributes:
+        is_translated: Whether it stands for an exception of the store's own code or library, which is its cause: that
+            one says nothing about the record, whatever other payloads are readable. Not kept by pickling.
+    """
 
     context_fields: ClassVar[tuple[str, ...]] = ("store", "topic", "reference")
+    is_translated: bool = False
     store: str | None
     topic: str | None
     reference: str | None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from payload_stores.middleware import Middleware, Mirror
+from payload_stores.middleware import Middleware, Mirror, Translated
 from payload_stores.options import Option
 from payload_stores.registry import open_store
 
@@ -56,7 +56,9 @@ class MirrorStore(Middleware):
         try:
             secondary = open_store(self.SECONDARY.read(config), config, check_keys=False)
             try:
-                super().__init__(Mirror(primary, secondary, patience_ms=max(1, self.TIMEOUT.read(config) // 2)))
+                # The other store has the payload too, whatever a store raises.
+                both = Translated(primary), Translated(secondary)
+                super().__init__(Mirror(*both, patience_ms=max(1, self.TIMEOUT.read(config) // 2)))
             except BaseException:
                 secondary.close()
                 raise

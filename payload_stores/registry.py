@@ -5,10 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from payload_stores.base import PayloadStore
+from payload_stores.base.signatures import check_methods
 from payload_stores.errors import ConfigError
+from payload_stores.kip1159 import HasOptions, KipPayloadStore, KipStore, is_kip_class, is_kip_store
 from payload_stores.options import CLIENT_PREFIXES, Option, nearest
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 
@@ -40,8 +42,8 @@ class StoreItem(Item):
     example = "s3"
 
 
-def store_class(spec: object) -> type[PayloadStore]:
-    """Find the class of a payload store.
+def store_class(spec: object) -> type[PayloadStore | KipPayloadStore]:
+    """Find the class of a payload store: a subclass of ``PayloadStore``, or a class with KIP-1159's methods.
 
     Args:
         spec: Short name, entry point name, Java class name, dotted path, the class, or a mapping with one of these
@@ -53,13 +55,15 @@ def store_class(spec: object) -> type[PayloadStore]:
     return _class(StoreItem.of(spec).target)
 
 
-def _class(target: object) -> type[PayloadStore]:
-    cls = STORES.find(target) if isinstance(target, str) else target
-    if isinstance(cls, type) and issubclass(cls, PayloadStore):
+def _class(target: object) -> type[PayloadStore | KipPayloadStore]:
+    cls: Any = STORES.find(target) if isinstance(target, str) else target
+    if is_kip_class(cls) or (isinstance(cls, type) and issubclass(cls, PayloadStore)):
         return cls
     shown = repr(target) if isinstance(target, (str, type)) else f"a {type(target).__name__}"  # which may hold secrets
     raise ConfigError(
-        f"{shown} is not a payload store", hint="Give a name, or a subclass of payload_stores.PayloadStore"
+        f"{shown} is not a payload store",
+        hint="Give a name, a subclass of payload_stores.PayloadStore, or a class with the methods of KIP-1159's "
+        "interface: publish(self, topic, data) and download(self, full_path)",
     )
 
 
@@ -73,13 +77,15 @@ def store_options(spec: object) -> tuple[Option[Any], ...]:
         ConfigError: Not a payload store, options that are no tuple of options, or a mapping with an unknown option.
     """
     item = StoreItem.of(spec)
-    options = (*declared(_store_or_class(item).options, item.label), *PayloadStore.options)
-    item.check(options)
+    store: object = _store_or_class(item)
+    options = (*(declared(store.options, item.label) if isinstance(store, HasOptions) else ()), *PayloadStore.options)
+    if isinstance(store, HasOptions):  # otherwise it alone knows its keys
+        item.check(options)
     return tuple(replace(option, required=False) if option.name in item.options else option for option in options)
 
 
 def open_store(
-    name_or_class: str | type[PayloadStore] | PayloadStore | Mapping[str, object],
+    name_or_class: str | type[PayloadStore | KipPayloadStore] | PayloadStore | KipPayloadStore | Mapping[str, object],
     config: Mapping[str, object],
     *,
     check_keys: bool = True,
@@ -87,7 +93,8 @@ def open_store(
     """Open a payload store.
 
     Args:
-        name_or_class: Anything :func:`store_class` accepts, or a configured instance, which is returned unchanged.
+        name_or_class: Anything :func:`store_class` accepts, or a configured instance, which is returned unchanged;
+            one that has only the methods of KIP-1159's interface, in a ``PayloadStore`` around it.
             Options in a mapping override those of the configuration: ``{"class": "s3", "s3.bucket": "archive"}``.
         config: Flat mapping of dotted keys. Other stores, stages and clients may have keys in it too.
         check_keys: Refuse unknown keys with a prefix of the store's options, such as ``s3.bukket``. False for a
@@ -98,7 +105,8 @@ def open_store(
 
     Raises:
         ConfigError: The name is unknown, a required key is missing, a value is wrong, a key is misspelt, a mapping
-            contains a key that is not an option of the store, or the class does not follow the contract of stores.
+            contains a key that is not an option of the store, or the class does not follow the contract of stores:
+            a method is missing, or cannot be called with the arguments of the contract or of the KIP.
         MissingDependencyError: The store's extra is not installed.
 
     Example:
@@ -108,19 +116,19 @@ def open_store(
     """
     item = StoreItem.of(name_or_class)
     store = _store_or_class(item)
-    if isinstance(store, PayloadStore):
-        return store
-    options = store_options(store)
-    item.check(options)
+    if not isinstance(store, type):
+        return _checked(store, item.label)
+    options = store_options(name_or_class)
     if check_keys:
         _check_keys(config, options)
-    opened: PayloadStore = make(
+    made = make(
         store,
         item.label,
         {},
         hint="A store's class takes no arguments, and reads its settings in configure(config). A middleware is passed "
         "as an instance, around its store",
     )
+    opened = _checked(made, item.label)
     configure(opened, item.label, {**config, **item.options}, signature="configure(self, config)")
     scheme = getattr(opened, "scheme", None)
     if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme):
@@ -152,12 +160,26 @@ def _check_keys(config: Mapping[str, object], options: Iterable[Option[Any]]) ->
 
 def _is_of_builtin(key: str) -> bool:
     """Whether a key belongs to a built-in store, which a third party's class may extend."""
-    return any(option.matches(key) for name in STORES.builtins for option in _class(name).options)
+    return any(option.matches(key) for name in STORES.builtins for option in store_options(name))
 
 
-def _store_or_class(item: StoreItem) -> PayloadStore | type[PayloadStore]:
-    if not isinstance(item.target, PayloadStore):
+def _store_or_class(
+    item: StoreItem,
+) -> PayloadStore | KipPayloadStore | type[PayloadStore | KipPayloadStore]:
+    if not (isinstance(item.target, PayloadStore) or is_kip_store(item.target)):
         return _class(item.target)
     if item.options:
         raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
     return item.target
+
+
+def _checked(store: object, label: str) -> PayloadStore:
+    """A store whose methods can be called with all arguments of the contract.
+
+    Raises:
+        ConfigError: A method cannot be called so.
+    """
+    if not isinstance(store, PayloadStore):
+        return KipStore(cast("KipPayloadStore", store), label)
+    check_methods(store, label)
+    return store

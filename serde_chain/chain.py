@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from payload_stores.base import SupportsRetryCount
 from payload_stores.errors import drop_data
+from payload_stores.signals import let_through
 from serde_chain import config as configuration
 from serde_chain import order
 from serde_chain.base import (
@@ -60,7 +61,6 @@ from serde_chain.errors import (
     is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header
-from serde_chain.signals import let_through
 from serde_chain.stage_calls import Begun, composed, most_unchanged, plain_call, stage_call
 from serde_chain.together import Slots, together
 from serde_chain.transfer import Transfer, finish, then

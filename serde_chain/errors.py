@@ -29,7 +29,6 @@ whether the record is at fault or its surroundings; ``transient``, whether the s
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from typing import Any, ClassVar, Final, Self
 
@@ -46,6 +45,7 @@ from payload_stores.errors import (
     PayloadTooLargeError,
     UntrustedReferenceError,
 )
+from payload_stores.foreign_errors import http_status, is_unreachable, kinds_of
 
 __all__ = [
     "UNKNOWN_SCHEMA",
@@ -279,16 +279,6 @@ def _rebuild_in_chain(
     return rebuild(_combined(kind), *details)
 
 
-# Errors that other packages raise for an unreachable service; only loaded packages are considered.
-_NOT_THERE: Final = (
-    ("httpx", "TransportError"),
-    ("httpx2", "TransportError"),
-    ("requests", "ConnectionError"),
-    ("requests", "Timeout"),
-)
-# Errors that they raise for an error status.
-_ANSWERED: Final = (("httpx", "HTTPStatusError"), ("httpx2", "HTTPStatusError"), ("requests", "HTTPError"))
-_ANSWERED_URLLIB: Final = (("urllib.error", "HTTPError"),)
 # HTTP statuses (RFC 9110) about the client, its rate, or the server; so are all from 500 on.
 _REFUSED: Final = frozenset({401, 403, 407, 408, 429})
 _REGISTRY_CLIENT: Final = (("confluent_kafka.schema_registry.error", "SchemaRegistryError"),)
@@ -310,12 +300,12 @@ def is_about_record(error: BaseException) -> bool:
     while cause is not None and cause not in seen:
         if isinstance(cause, ContextualError):
             return cause.about_record
-        refused: Any = cause if isinstance(cause, _kinds(_REGISTRY_CLIENT)) else None
+        refused: Any = cause if isinstance(cause, kinds_of(_REGISTRY_CLIENT)) else None
         if refused is not None:
             return refused.http_status_code == 404 and refused.error_code in UNKNOWN_SCHEMA
-        if isinstance(cause, (ConnectionError, TimeoutError, MemoryError, *_kinds(_NOT_THERE))):
+        if isinstance(cause, MemoryError) or is_unreachable(cause):
             return False
-        status = _http_status(cause)
+        status = http_status(cause)
         if status is not None and (status in _REFUSED or status >= 500):
             return False
         # Without errno, it is not from the operating system: gzip, bz2 and Pillow raise OSError for corrupt data.
@@ -367,16 +357,3 @@ def without_data(error: BaseException) -> str:
         'ValueError: Could not convert … with type str: tried to convert to int64'
     """
     return f"{type(error).__name__}: {_DATA.sub('…', str(error))[:300]}"
-
-
-def _http_status(error: Any) -> int | None:
-    """The HTTP status in an HTTP client's error."""
-    if isinstance(error, _kinds(_ANSWERED_URLLIB)):
-        status: int = error.code  # type: ignore[attr-defined]
-        return status
-    answer: Any = error.response if isinstance(error, _kinds(_ANSWERED)) else None  # type: ignore[attr-defined]
-    return None if answer is None else int(answer.status_code)
-
-
-def _kinds(names: tuple[tuple[str, str], ...]) -> tuple[type[BaseException], ...]:
-    return tuple(getattr(sys.modules[module], name) for module, name in names if module in sys.modules)

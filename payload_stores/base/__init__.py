@@ -5,6 +5,8 @@ methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
 
 ===================  =======================================================================================
 ``store.py``         required and default methods of every store
+``context.py``       what a store may know about a payload
+``signatures.py``    which arguments a method takes
 ``checks.py``        helpers for every store: topic, size, digest, age, untrusted references
 ``clock.py``         tells the server's time
 ``delete.py``        deletes payloads
@@ -27,6 +29,7 @@ methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
 from typing import Final
 
 from payload_stores.base.clock import SupportsClock
+from payload_stores.base.context import PublishContext
 from payload_stores.base.delete import SupportsDelete, SupportsDeleteMany
 from payload_stores.base.expiration import SupportsExpiration
 from payload_stores.base.info import SupportsInfo
@@ -37,7 +40,7 @@ from payload_stores.base.preparation import SupportsPreparation
 from payload_stores.base.ranges import SupportsRanges
 from payload_stores.base.records import SupportsRecords
 from payload_stores.base.retry_count import SupportsRetryCount
-from payload_stores.base.store import PayloadStore, PublishContext
+from payload_stores.base.store import PayloadStore
 from payload_stores.base.streaming import SupportsStreaming
 from payload_stores.base.topics import SupportsTopics
 from payload_stores.base.transactions import RecordWriter, SupportsTransactions

@@ -4,45 +4,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from payload_stores import ids
 from payload_stores.base.capability import HasCapabilities
 from payload_stores.base.checks import Checks
+from payload_stores.base.context import PublishContext
+from payload_stores.base.signatures import adapt_methods
 from payload_stores.buffers import Buffer
-from payload_stores.ids import IdStrategy
 from payload_stores.options import Option, integer, listing
 
 __all__ = ["PayloadStore", "PublishContext"]
-
-
-@dataclass(frozen=True, slots=True)
-class PublishContext:
-    """Facts about a payload, beyond its topic, that a store may need.
-
-    Attributes:
-        id_strategy: How to make ids; ``content`` and ``keyed`` are deterministic.
-        key: The record's encoded key, required for ``keyed``.
-        digest: ``sha256:<hex>`` of the payload, if known.
-        is_key: Whether the payload is a record's key rather than its value.
-        payload_id: The id itself, if the reference format sets it.
-
-    Example:
-        >>> PublishContext("content").deterministic
-        True
-    """
-
-    id_strategy: IdStrategy = "random"
-    key: bytes | None = None
-    digest: str | None = None
-    is_key: bool = False
-    payload_id: str | None = None
-
-    @property
-    def deterministic(self) -> bool:
-        """Whether equal payloads get equal ids, so that an existing object need not be written again."""
-        return self.id_strategy != "random"
 
 
 class PayloadStore(Checks, HasCapabilities, ABC):
@@ -50,7 +22,9 @@ class PayloadStore(Checks, HasCapabilities, ABC):
 
     References are URLs ``<scheme>://…/<topic>/<id>`` and never change. A store reads only below its own prefix; other
     references raise :class:`~payload_stores.errors.UntrustedReferenceError`. Stores are thread-safe. Every error is a
-    :class:`~payload_stores.errors.PayloadStoreError`. ``publish`` and ``download`` are required.
+    :class:`~payload_stores.errors.PayloadStoreError`. ``publish`` and ``download`` are required. A subclass may define
+    the KIP's methods with the KIP's arguments: ``publish(self, topic, data)`` and ``id(self, data)`` are called without
+    the context.
 
     Attributes:
         scheme: URL scheme of the references.
@@ -60,6 +34,8 @@ class PayloadStore(Checks, HasCapabilities, ABC):
         grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
         stable_references: Whether publishing a payload again with the same id returns the same reference. If not, each
             payload belongs to one record, and keys cannot be offloaded: equal keys must stay equal.
+        follows_context: Whether ``publish`` takes the context, with the id that it asks for. If not, the store chooses
+            its ids itself, and ``large.message.id`` has no effect on them. Determined from the signature.
 
     Example:
         >>> from payload_stores import open_store
@@ -94,6 +70,11 @@ class PayloadStore(Checks, HasCapabilities, ABC):
     max_payload_bytes: int = 1 << 30
     grace_ms: int = 86_400_000
     stable_references: bool = True
+    follows_context: bool = True
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        adapt_methods(cls)
 
     def configure(self, config: Mapping[str, object]) -> None:
         """Read the configuration: dotted keys, including those of other stores and the client.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import BinaryIO, Protocol, runtime_checkable
 
 from payload_stores.base.capability import Capability
-from payload_stores.base.store import PublishContext
+from payload_stores.base.context import PublishContext
 
 __all__ = ["SupportsStreaming"]
 

@@ -1,7 +1,8 @@
 """hop's offload endpoint: its discovery, and the addresses it owns.
 
 A broker announces it in the topic ``sys.metadata``; the last record is a JSON object with the key
-``LargeMessageUploadEndpoint``, a URL.
+``LargeMessageUploadEndpoint``, a URL ("the most recent message" in hop's "Large Message Support"). The last record is
+the one with the highest offset, whatever its timestamp: producers set timestamps, by clocks that may be wrong.
 """
 
 from __future__ import annotations
@@ -196,7 +197,11 @@ def discover(config: Mapping[str, object], timeout_ms: int) -> Endpoint | Unsupp
 
 
 def last_record(consumer: Any, until: float) -> bytes | Unsupported | None:
-    """Read the latest record of ``sys.metadata``, by time, over all partitions.
+    """Read the last record of ``sys.metadata``, by offset.
+
+    The topic is meant to have one partition. With several, records of different partitions have no order in the log:
+    of the partitions' last records, the one with the latest timestamp counts; on a tie, that of the highest partition.
+    hop-client uses the record that arrives last, which varies from one run to the next.
 
     Args:
         consumer: A confluent_kafka consumer with ``enable.partition.eof``.
@@ -220,24 +225,22 @@ def last_record(consumer: Any, until: float) -> bytes | Unsupported | None:
         raise kafka.KafkaException(topic.error)
     waiting = set(topic.partitions)
     consumer.assign([kafka.TopicPartition(METADATA_TOPIC, number, kafka.OFFSET_BEGINNING) for number in waiting])
-    last: tuple[int, int, int] | None = None
-    value: bytes | None = None
+    last: dict[int, tuple[int, int, bytes | None]] = {}  # of each partition: timestamp, partition, value
     while waiting:
         message = consumer.poll(_left(kafka, until))
         if message is None:
             continue
         error = message.error()
         if error is None:
-            at = (message.timestamp()[1], message.partition(), message.offset())
-            if last is None or at > last:
-                last, value = at, message.value()
+            number = message.partition()
+            last[number] = (message.timestamp()[1], number, message.value())  # partitions are read in log order
         elif error.code() == errors._PARTITION_EOF:  # noqa: SLF001, its documented name
             waiting.discard(message.partition())
         elif error.code() == errors.TOPIC_AUTHORIZATION_FAILED:
             return Unsupported(f"this user may not read the topic {METADATA_TOPIC}")
         elif error.fatal() or not error.retriable():
             raise kafka.KafkaException(error)
-    return value
+    return max(last.values(), key=lambda record: record[:2])[2] if last else None
 
 
 def _left(kafka: Any, until: float) -> float:

@@ -19,6 +19,7 @@ from payload_stores.base import (
     StoredRecord,
 )
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
+from payload_stores.kip1159 import KipPayloadStore, as_store
 from payload_stores.options import Option
 
 __all__ = ["Middleware"]
@@ -83,6 +84,7 @@ class Middleware(PayloadStore):
     max_payload_bytes: int = _forwarded()
     grace_ms: int = _forwarded()
     stable_references: bool = _forwarded()
+    follows_context: bool = _forwarded()
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
@@ -96,8 +98,8 @@ class Middleware(PayloadStore):
             raise _is_taken(type(self), name)
         super().__setattr__(name, value)
 
-    def __init__(self, store: PayloadStore) -> None:
-        given: object = store
+    def __init__(self, store: PayloadStore | KipPayloadStore) -> None:
+        given: object = as_store(store)
         if not isinstance(given, PayloadStore):
             what, name = type(given).__name__, "name"
             if isinstance(given, type):
@@ -105,7 +107,7 @@ class Middleware(PayloadStore):
             raise TypeError(
                 f"{type(self).__name__} needs a store, not {what}: pass an instance, such as open_store({name}, config)"
             )
-        self.store = store
+        self.store: PayloadStore = given
 
     def supports(self, capability: type) -> bool:
         """Whether the inner store implements a capability."""

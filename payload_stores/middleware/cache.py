@@ -14,6 +14,7 @@ from typing import BinaryIO, Final, NamedTuple, TypeVar
 from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.buffers import checked_range
 from payload_stores.errors import ContextualError, PayloadStoreError
+from payload_stores.kip1159 import KipPayloadStore
 from payload_stores.middleware.base import Middleware
 
 __all__ = ["Cache", "CacheFigures", "CachedPayloads"]
@@ -254,7 +255,9 @@ class Cache(Middleware):
         (b'payload', b'payload', 1)
     """
 
-    def __init__(self, store: PayloadStore, max_bytes: int, *, payloads: CachedPayloads | None = None) -> None:
+    def __init__(
+        self, store: PayloadStore | KipPayloadStore, max_bytes: int, *, payloads: CachedPayloads | None = None
+    ) -> None:
         super().__init__(store)
         self.payloads = CachedPayloads(max_bytes) if payloads is None else payloads
 

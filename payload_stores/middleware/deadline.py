@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Final, TypeVar
 from payload_stores.base import PayloadStore, PublishContext
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.kip1159 import KipPayloadStore
 from payload_stores.middleware.base import Middleware
 
 __all__ = ["Deadline"]
@@ -41,7 +42,7 @@ class Deadline(Middleware):
         b'payload'
     """
 
-    def __init__(self, store: PayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
+    def __init__(self, store: PayloadStore | KipPayloadStore, timeout_ms: int, *, setting: str = "timeout_ms") -> None:
         super().__init__(store)
         self.timeout_ms = timeout_ms
         self._setting = setting

@@ -20,6 +20,7 @@ from payload_stores.base import (
     SupportsTopics,
 )
 from payload_stores.errors import ConfigError, PayloadStoreError, PayloadTooLargeError, UntrustedReferenceError
+from payload_stores.kip1159 import KipPayloadStore, as_store
 from payload_stores.middleware.base import Middleware
 from payload_stores.middleware.deadline import Deadline
 
@@ -56,7 +57,7 @@ class Mirror(Middleware):
         patience_ms: How long a read waits for the primary if the secondary may have the payload, in ms.
 
     Raises:
-        ConfigError: The references of a store do not contain topic and id.
+        ConfigError: The references of a store do not contain topic and id, or its ``publish`` takes no id.
 
     Example:
         >>> from tempfile import TemporaryDirectory
@@ -71,15 +72,20 @@ class Mirror(Middleware):
     """
 
     def __init__(
-        self, primary: PayloadStore, secondary: PayloadStore, *, patience_ms: int = PayloadStore.TIMEOUT.default // 2
+        self,
+        primary: PayloadStore | KipPayloadStore,
+        secondary: PayloadStore | KipPayloadStore,
+        *,
+        patience_ms: int = PayloadStore.TIMEOUT.default // 2,
     ) -> None:
-        self.secondary = secondary
-        for store in (primary, secondary):
-            if not isinstance(store, SupportsTopics) or store.reference("topic", "id") is None:
+        primary, self.secondary = as_store(primary), as_store(secondary)
+        for store in (primary, self.secondary):
+            is_known = isinstance(store, SupportsTopics) and store.reference("topic", "id") is not None
+            if not (is_known and store.follows_context):
                 raise ConfigError(
                     f"the store {store.scheme} cannot be mirrored: its references do not contain topic and id",
-                    hint="Mirror local, s3, objects, or a store with topic_of and reference, "
-                    "such as a payload_stores.references.RootedStore",
+                    hint="Mirror local, s3, objects, or a store with topic_of and reference, whose publish takes the "
+                    "context, such as a payload_stores.references.RootedStore",
                 )
         super().__init__(primary)
         self._primary_in_time = Deadline(primary, patience_ms, setting=PayloadStore.TIMEOUT.name)

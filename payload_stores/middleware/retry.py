@@ -9,6 +9,7 @@ from typing import Any, BinaryIO, TypeVar
 from payload_stores.base import PayloadStore, PublishContext, SupportsRetryCount
 from payload_stores.counter import Counter
 from payload_stores.errors import PayloadStoreError
+from payload_stores.kip1159 import KipPayloadStore
 from payload_stores.middleware.base import Middleware
 from payload_stores.plugins import require
 
@@ -42,7 +43,7 @@ class Retry(Middleware):
 
     def __init__(
         self,
-        store: PayloadStore,
+        store: PayloadStore | KipPayloadStore,
         attempts: int = 3,
         *,
         timeout_ms: int = 30_000,

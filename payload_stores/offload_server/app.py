@@ -17,6 +17,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from payload_stores.base import PayloadStore, SupportsLeftovers
 from payload_stores.errors import ConfigError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.hop.record_document import MAX_BYTES
+from payload_stores.kip1159 import KipPayloadStore
+from payload_stores.middleware import Translated
 from payload_stores.offload_server.acls import (
     READ,
     WRITE,
@@ -72,7 +74,7 @@ class OffloadApp:
 
     def __init__(
         self,
-        store: PayloadStore,
+        store: PayloadStore | KipPayloadStore,
         folder: Path,
         credentials: Credentials,
         authorizer: Authorizer,
@@ -84,8 +86,8 @@ class OffloadApp:
         tokens_over_http: bool = False,
     ) -> None:
         self._limits = limits or Limits()
+        self._store = store = Translated(store)
         _check(self._limits, store)
-        self._store = store
         self._authorizer = authorizer
         self._files: tuple[object, ...] = (credentials, authorizer, tokens)
         self._shared_store = shared_store

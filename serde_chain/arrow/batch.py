@@ -14,11 +14,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from payload_stores.errors import release
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.arrow.columns import Headers, binary_column, cuts, replaced
 from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError, without_data
 from serde_chain.record import KEY, VALUE, RecordContext
-from serde_chain.signals import let_through
 
 __all__ = ["Batch", "BatchForm", "BatchResult", "SupportsBatchForm", "Untouched", "wrong_rows"]
 

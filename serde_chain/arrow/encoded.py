@@ -7,11 +7,11 @@ from typing import Any
 
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import binary_column
 from serde_chain.errors import ContextualError, DecodeError, SerializationError, is_about_record
 from serde_chain.record import Context
-from serde_chain.signals import let_through
 
 __all__ = ["EncodedBatch"]
 

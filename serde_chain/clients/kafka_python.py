@@ -17,13 +17,13 @@ import kafka.serializer
 
 from payload_stores.errors import release
 from payload_stores.options import Option, integer
+from payload_stores.signals import let_through
 from serde_chain.clients.client_chains import room_for_key, single_deserializer, single_serializer
 from serde_chain.clients.limits import JAVA_OVERHEAD
 from serde_chain.clients.topic_limits import LearntLimits, warn_of_no_question
 from serde_chain.config import Config, load
 from serde_chain.errors import ContextualError, DecodeError, EncodeError
 from serde_chain.record import KEY, VALUE, Headers, RecordContext
-from serde_chain.signals import let_through
 
 __all__ = ["Deserializer", "Serializer"]
 

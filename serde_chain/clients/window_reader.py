@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable
 from operator import methodcaller
 from typing import Any
 
+from payload_stores.signals import let_through
 from serde_chain.base import SupportsFetch
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window import UnderWay, Window, place
 from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
 from serde_chain.prefetch import Prefetch
-from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish
 
 __all__ = ["WindowReader", "marker_headers", "prefetch_for"]

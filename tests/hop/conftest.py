@@ -43,10 +43,10 @@ class Hop:
 
     def __init__(self, broker: KafkaBroker, mechanism: str = "SCRAM-SHA-256", *, user: str = USER) -> None:
         self._address = broker.sasl_bootstrap_servers
-        auth = Auth(user, broker.users[user], host=self._address, ssl=False, method=METHODS[mechanism])
+        self.auth = Auth(user, broker.users[user], host=self._address, ssl=False, method=METHODS[mechanism])
         self._user = user
         self._writers: dict[str, Any] = {}
-        self._stream = Stream(auth=auth, start_at=StartPosition.EARLIEST, until_eos=True)
+        self._stream = Stream(auth=self.auth, start_at=StartPosition.EARLIEST, until_eos=True)
 
     def write(self, topic: str, message: Any, **options: Any) -> KafkaError | None:
         """Write a message; returns the error of its delivery."""

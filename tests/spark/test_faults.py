@@ -60,6 +60,20 @@ def all_end(config: Mapping[str, object], value: bytes, headers: list[Any] | Non
         assert not pickle.loads(pickle.dumps(caught.value)).about_record  # noqa: S301
 
 
+class Careless(MemoryStore):
+    """Its library raises what it likes."""
+
+    def download(self, reference: str) -> bytes:
+        raise RuntimeError(f"quota of {reference}")
+
+
+def test_exceptions_of_a_store_end_a_query() -> None:
+    # Others of the topic are readable, so it could be this record's fault; nothing says so.
+    references = [MemoryStore().publish("t", b"payload") for _ in range(3)]
+    config = {"value.deserializers": "large-message", "large.message.payload.store.class": Careless}
+    all_end(config, references[0].encode(), [("large-message", b"true")])
+
+
 def is_passed_over(config: Mapping[str, object], value: bytes, headers: list[Any] | None = None) -> None:
     with pytest.raises(SerializationError) as caught:
         rows(config, "FAILFAST", value, headers)

@@ -138,6 +138,7 @@ class PayloadTests(StoreTests):
 
     # Several at once.
 
+    @pytest.mark.usefixtures("asked_ids")
     @pytest.mark.parametrize("large", [False, True])
     def test_the_same_content_from_several_threads(self, store: PayloadStore, large: bool) -> None:
         data = payload(self.large_bytes if large else 1000)

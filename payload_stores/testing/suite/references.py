@@ -27,12 +27,14 @@ _CONTENT: Final = PublishContext("content")
 class ReferenceTests(StoreTests):
     """References and ids."""
 
+    @pytest.mark.usefixtures("asked_ids")
     def test_reference_is_a_url_with_topic_and_id(self, store: PayloadStore) -> None:
         reference = store.publish(self.topic, b"data", _CONTENT)
         digest = sha256_digest(b"data").removeprefix("sha256:")
         assert reference.startswith(f"{store.scheme}://")
         assert reference.endswith(f"/{self.topic}/{digest}")
 
+    @pytest.mark.usefixtures("asked_ids")
     def test_a_reference_that_is_known_before(self, store: PayloadStore) -> None:
         payload_id = str(uuid.uuid4())
         known = store.reference(self.topic, payload_id)
@@ -65,6 +67,7 @@ class ReferenceTests(StoreTests):
         assert len(references) == 5
         assert all(store.download(reference) == b"same" for reference in references)
 
+    @pytest.mark.usefixtures("asked_ids")
     @pytest.mark.parametrize("size", [0, 1000, None], ids=["empty", "small", "large"])
     def test_content_ids_share_one_object(self, store: PayloadStore, size: int | None) -> None:
         data = payload(self.large_bytes if size is None else size)
@@ -74,6 +77,7 @@ class ReferenceTests(StoreTests):
         if isinstance(store, SupportsList):
             assert {info.reference for info in store.list(self.topic)} == {first, second}
 
+    @pytest.mark.usefixtures("asked_ids")
     def test_content_ids_take_a_known_digest(self, store: PayloadStore) -> None:
         # The right one: a store may pass it on to a server, which compares it with the data.
         digest = sha256_digest(b"data")
@@ -81,6 +85,7 @@ class ReferenceTests(StoreTests):
         assert store.publish(self.topic, b"data", context).endswith(digest.removeprefix("sha256:"))
         assert store.id(b"other data", context) == store.id(b"data", context)
 
+    @pytest.mark.usefixtures("asked_ids")
     def test_keyed_ids_lie_under_one_prefix(self, store: PayloadStore) -> None:
         first, second = (
             store.publish(self.topic, data, PublishContext("keyed", key=b"key")) for data in (b"one", b"two")
@@ -92,6 +97,7 @@ class ReferenceTests(StoreTests):
         assert prefixes[0] == prefixes[1] != prefixes[2]
         assert [store.download(reference) for reference in (first, second, other)] == [b"one", b"two", b"one"]
 
+    @pytest.mark.usefixtures("asked_ids")
     def test_keyed_ids_need_a_key(self, store: PayloadStore) -> None:
         with pytest.raises(PayloadStoreError, match="key"):
             store.publish(self.topic, b"data", PublishContext("keyed"))

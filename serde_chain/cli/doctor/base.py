@@ -16,6 +16,7 @@ from serde_chain.errors import ContextualError
 __all__ = ["Check", "Checks", "Finding", "Level", "Look", "TopicFacts", "UnknownError"]
 
 TIMEOUT_S: Final = 10.0
+_CENTURY_MS: Final = 36_525 * 86_400_000
 
 
 class UnknownError(ContextualError):
@@ -92,17 +93,24 @@ class TopicFacts:
         compacted: Whether its ``cleanup.policy`` has ``compact``.
         deletes: Whether its ``cleanup.policy`` has ``delete``.
         max_bytes: Its ``max.message.bytes``, the largest batch.
+        segment_ms: Its ``segment.ms``, the time covered by a segment of its log.
     """
 
     retention_ms: int
     compacted: bool
     deletes: bool
     max_bytes: int
+    segment_ms: int
 
     @property
     def longest_ms(self) -> int | None:
-        """The maximum lifetime of a record in ms; None if unlimited."""
-        return self.retention_ms if self.retention_ms >= 0 and self.deletes else None
+        """The maximum lifetime of a record in ms; None if unlimited. Some set the largest long for that."""
+        return self.retention_ms if self.deletes and 0 <= self.retention_ms < _CENTURY_MS else None
+
+    @property
+    def latest_ms(self) -> int | None:
+        """The age in ms at which Kafka has certainly deleted a record: its segment is rolled after ``segment.ms``."""
+        return None if self.longest_ms is None else self.longest_ms + min(self.segment_ms, _CENTURY_MS)
 
 
 class Look:
@@ -203,7 +211,11 @@ class Look:
         value = {name: entry.value for name, entry in entries.items()}
         policy = value["cleanup.policy"]
         return TopicFacts(
-            int(value["retention.ms"]), "compact" in policy, "delete" in policy, int(value["max.message.bytes"])
+            int(value["retention.ms"]),
+            "compact" in policy,
+            "delete" in policy,
+            int(value["max.message.bytes"]),
+            int(value["segment.ms"]),
         )
 
 

@@ -39,6 +39,7 @@ __all__ = ["file_system", "journal", "stores"]
 _STAYS: Final = " and read; it remains, since the store does not support deletion"
 _PROBE: Final = b"a probe of serde-chain doctor, which deletes it"
 _SKEW_S: Final = 60
+_DAY_MS: Final = 86_400_000
 # Maximum number of listed payloads of a topic: a check must stay quick.
 _LISTED: Final = 100_000
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -132,7 +133,7 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
     yield from _probe(store, name, topic) if look.writes and look.tries else _listed(store, name, topic, look)
     facts = look.facts(topic) if topic in look.topics else None
     if facts is not None:
-        yield from _lifetime(store, topic, facts)
+        yield from _lifetime(store, name, topic, facts)
         yield from _left(store, topic, facts)
 
 
@@ -261,9 +262,10 @@ def _clock(modified: datetime, topic: str) -> Iterator[Check]:
         )
 
 
-def _lifetime(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]:
-    """Whether payloads live as long as the records that refer to them."""
+def _lifetime(store: PayloadStore, name: str, topic: str, facts: TopicFacts) -> Iterator[Check]:
+    """Whether payloads live as long as the records that refer to them, and not much longer (KIP-1159, risks)."""
     if not isinstance(store, SupportsExpiration):
+        yield from _undated(store, name, topic, facts)
         return
     try:
         age = store.expiration(topic)
@@ -281,43 +283,63 @@ def _lifetime(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Ch
             topic,
         )
         return
-    longest = facts.longest_ms
-    if age is None:
-        yield Check("retention", Level.OK, "the store deletes no payloads by itself", topic=topic)
-    elif longest is None:
-        yield Check(
-            "retention",
-            Level.ERROR,
-            f"the store deletes payloads after {_days(age)}, but the topic keeps records indefinitely"
-            f"{' (it is compacted)' if facts.compacted else ''}",
-            "Remove the store's rule for the topic, and run serde-chain sweep instead",
-            topic,
-        )
-    elif age < timedelta(milliseconds=longest):
-        yield Check(
-            "retention",
-            Level.ERROR,
-            f"the store deletes payloads after {_days(age)}, but the topic keeps records for "
-            f"{_days(timedelta(milliseconds=longest))}: they lose their payloads",
-            _proposal(longest),
-            topic,
-        )
-    elif age < timedelta(milliseconds=longest * 1.2):
-        yield Check(
-            "retention",
-            Level.WARNING,
-            f"the store deletes payloads after {_days(age)}, shortly after the topic's retention of "
-            f"{_days(timedelta(milliseconds=longest))}; Kafka deletes whole segments, later than that",
-            _proposal(longest),
-            topic,
-        )
+    level, message, advice = _compared(age, name, topic, facts)
+    yield Check("retention", level, message, advice, topic)
+
+
+def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts) -> Iterator[Check]:
+    """The advice for a store whose expiration cannot be read; ``orphans`` shows whether it is followed."""
+    proposed = None if facts.longest_ms is None else propose_expiration(facts.longest_ms)
+    if proposed is None:
+        return
+    sweep = f"un serde-chain sweep CONFIG {topic} regularly"
+    rule = f"a rule of the server that deletes payloads after {_days(proposed)}"
+    if _local(store) is not None:
+        message, change = "only a sweep deletes payloads from a folder", f"R{sweep}"
     else:
-        yield Check("retention", Level.OK, f"payloads live for {_days(age)}, longer than records", topic=topic)
+        message = f"the store {name} does not report whether its server deletes payloads"
+        change = f"Use {rule}, or r{sweep}" if isinstance(store, SupportsDelete) else f"Use {rule}"
+    yield Check("retention", Level.OK, f"{message}, while the topic deletes records", change, topic)
 
 
-def _proposal(retention_ms: int) -> str:
-    age = propose_expiration(retention_ms)
-    return "Make the store keep payloads" if age is None else f"Set the store's expiration to {_days(age)} or more"
+def _compared(age: timedelta | None, name: str, topic: str, facts: TopicFacts) -> tuple[Level, str, str | None]:
+    """A topic's retention, compared with the age at which its payloads are deleted: level, message and remedy."""
+    deletes = f"the store deletes payloads {'only on request' if age is None else f'after {_days(age)}'}"
+    if facts.longest_ms is None or facts.latest_ms is None:
+        keeps = f"the topic keeps records indefinitely{' (it is compacted)' if facts.compacted else ''}"
+        if age is None:
+            return Level.OK, f"{deletes}, and {keeps}", None
+        change = "Remove the store's rule for the topic, and run serde-chain sweep instead"
+        return Level.ERROR, f"{deletes}, but {keeps}", change
+    longest = timedelta(milliseconds=facts.longest_ms)
+    proposed = propose_expiration(facts.longest_ms) or longest
+    change = f'Set its expiration to {_days(proposed)}: open_store("{name}", config).set_expiration("{topic}", …)'
+    sweep = f"or run serde-chain sweep CONFIG {topic} regularly"
+    level = Level.WARNING
+    # Kafka deletes whole segments: the oldest records of one live until it ends, and then for the retention.
+    latest = max(proposed, _whole_days(facts.latest_ms))
+    if age is None:
+        message = f"{deletes}, but the topic deletes records after {_days(longest)}, whose payloads stay"
+        change = f"{change}, {sweep}"
+    elif age < longest:
+        level, message = (
+            Level.ERROR,
+            f"{deletes}, but the topic keeps records for {_days(longest)}: they lose their payloads",
+        )
+    elif age < longest * 1.2:
+        message = f"{deletes}, shortly after the topic's retention of {_days(longest)}"
+        message += "; Kafka deletes whole segments, later than that"
+    elif age > latest:
+        message = f"{deletes}, much later than the topic deletes records, after {_days(longest)}"
+        change = f"{change}, if no other topic's payloads need the longer one; {sweep}"
+    else:
+        return Level.OK, f"payloads live for {_days(age)}, longer than records", None
+    return level, message, change
+
+
+def _whole_days(milliseconds: int) -> timedelta:
+    """A time in whole days, rounded up: rules of buckets have no smaller unit."""
+    return timedelta(days=-(-milliseconds // _DAY_MS))
 
 
 def _days(age: timedelta) -> str:

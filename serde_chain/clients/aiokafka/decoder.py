@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 from aiokafka.structs import ConsumerRecord
 
+from payload_stores.signals import let_through
 from serde_chain import codec
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
@@ -23,7 +24,6 @@ from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
 from serde_chain.prefetch import Ahead, Prefetch
 from serde_chain.record import ValueT
-from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish, then
 
 __all__ = ["Batches", "Record", "RecordDecoder"]

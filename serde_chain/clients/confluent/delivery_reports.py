@@ -16,7 +16,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError
 
-from serde_chain.signals import let_through
+from payload_stores.signals import let_through
 
 __all__ = ["CheckedReports", "failure_of", "interrupted_report"]
 

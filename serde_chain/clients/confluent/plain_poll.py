@@ -15,13 +15,13 @@ from typing import Any, Final, NamedTuple, Protocol, Self
 import confluent_kafka
 from confluent_kafka import Message
 
+from payload_stores.signals import let_through
 from serde_chain.base import untouched
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.confluent.messages import DecodedMessage
 from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Window, in_use
-from serde_chain.signals import let_through
 
 __all__ = ["PlainDecoder", "Taken", "plain_poll"]
 

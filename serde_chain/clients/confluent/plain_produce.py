@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import Any
 
+from payload_stores.signals import let_through
 from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.clients.outgoing import Outgoing
-from serde_chain.signals import let_through
 from serde_chain.stage_calls import Begun
 
 __all__ = ["plain_produce"]

@@ -17,6 +17,7 @@ import confluent_kafka
 from payload_stores.callbacks import shielded
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.options import Option, boolean, integer
+from payload_stores.signals import let_through
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
@@ -42,7 +43,6 @@ from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, Header, Headers, ValueT
-from serde_chain.signals import let_through
 from serde_chain.transfer import Transfer, finish, then
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 import confluent_kafka
 
 from payload_stores.message_headers import headers_of
+from payload_stores.signals import let_through
 from serde_chain.clients.confluent.arrow import ArrowReader, bytes_of_columns
 from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken
@@ -25,7 +26,6 @@ from serde_chain.clients.window import place
 from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.errors import DeadLetterError, SerializationError
-from serde_chain.signals import let_through
 from serde_chain.telemetry import client_telemetry
 
 if TYPE_CHECKING:

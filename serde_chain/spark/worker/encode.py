@@ -10,6 +10,7 @@ from operator import methodcaller
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.arrow.columns import maps_as_dicts, views
 from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
@@ -18,7 +19,6 @@ from serde_chain.codec import Encoded, Encoder, Record
 from serde_chain.errors import ConfigError, EncodeError, SerializationError, without_data
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
-from serde_chain.signals import let_through
 from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.writing import WritePlan, open_setup

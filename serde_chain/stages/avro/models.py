@@ -23,9 +23,9 @@ from uuid import UUID
 
 from payload_stores.options import Option
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import MISSING, AvroType, Duration, Model, ModelField, model_of, parse_model, refusal
-from serde_chain.signals import let_through
 
 __all__ = ["TYPE", "AvroModel"]
 

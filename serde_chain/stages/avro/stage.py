@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 from payload_stores.errors import drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.base import Buffer, Deserializer, FieldType, MovesFields, Serializer
 from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, shape_of, without_data
@@ -37,7 +38,6 @@ from serde_chain.schemas.schema_registry import (
     UsesRegistry,
     framing_of,
 )
-from serde_chain.signals import let_through
 from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.fields import field_type

@@ -11,10 +11,10 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.options import Option
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import is_pydantic, parse_model, refusal
-from serde_chain.signals import let_through
 
 __all__ = ["TYPE", "JsonModel", "json_model"]
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, BinaryIO, Final, Protocol, cast
 
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
+from payload_stores.foreign_errors import translated
 from payload_stores.ids import DIGEST_PREFIX
 from serde_chain.errors import in_chain
 from serde_chain.handles import PayloadHandle
@@ -25,6 +26,9 @@ class _Stage(Protocol):
 
     def open(self, reference: Reference) -> BinaryIO:
         """Open a payload, unverified."""
+
+    def scheme_of(self, url: str) -> str | None:
+        """The scheme of a reference's store."""
 
 
 class LazyHandle(PayloadHandle):
@@ -69,7 +73,8 @@ class LazyHandle(PayloadHandle):
     def _explained(self) -> Iterator[None]:
         """Add the record's position to the store's errors, as a chain does."""
         try:
-            yield
+            with translated(self._stage.scheme_of(self._reference.url), self._reference.url):
+                yield
         except PayloadStoreError as error:
             raise in_chain(error).add_context(**self._place) from error
 
@@ -116,12 +121,7 @@ class _Verified(io.RawIOBase):
             PayloadIntegrityError: Size or digest are wrong.
         """
         with self._explained():
-            try:
-                block = self._file.read(len(buffer))
-            except OSError as error:
-                raise PayloadStoreError(
-                    f"the payload cannot be read: {error}", reference=self._reference.url
-                ) from error
+            block = self._file.read(len(buffer))
             if self._at == self._hashed:
                 self._hash.update(block)
                 self._hashed += len(block)

@@ -17,21 +17,18 @@ from payload_stores.base import (
     SupportsStreaming,
 )
 from payload_stores.errors import (
-    ContextualError,
     PayloadIntegrityError,
     PayloadStoreError,
-    PayloadStoreUnavailableError,
     PayloadTooLargeError,
     UntrustedReferenceError,
-    drop_data,
 )
+from payload_stores.foreign_errors import translated
 from payload_stores.probes import is_refused, see_others
 from serde_chain.base import Buffer, Data, Deserializer, RemovedHeaders, untouched
 from serde_chain.catalogue import find_format
-from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, is_about_record
+from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
 from serde_chain.handles import InlineHandle, PayloadHandle
 from serde_chain.record import Context, put_record
-from serde_chain.signals import let_through
 from serde_chain.stages.large_message import offload_codecs
 from serde_chain.stages.large_message.download import Download
 from serde_chain.stages.large_message.lazy import LazyHandle
@@ -321,14 +318,9 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         try:
             payload = self._fetch(store, reference, topic)
         except PayloadStoreError as error:
-            error.about_record = error.about_record or (
-                topic is not None and not error.transient and self._is_alone(error, store, reference.url, topic)
-            )
+            if not (error.about_record or error.transient or error.is_translated) and topic is not None:
+                error.about_record = self._is_alone(error, store, reference.url, topic)
             raise
-        except ContextualError:
-            raise
-        except Exception as error:
-            raise _store_failure(error, store, reference) from error
         if topic is not None:
             self._fetched[topic] = reference.url
         return payload
@@ -355,11 +347,12 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
             return store.download_record(reference.url)
         try:
             payload = store.download_verified(reference.url, size=reference.size, digest=reference.digest)
-            memoryview(payload).release()  # TypeError for a store that returns no bytes
         except UntrustedReferenceError:
             if (other := self._other_owner(store, reference.url)) is None:
                 raise
             return self.fetch(other, reference, topic)
+        with translated(store.scheme, reference.url):
+            memoryview(payload).release()  # TypeError for a store that returns no bytes
         if reference.compression is not None:
             return offload_codecs.decompress(reference.compression, payload, self._max_bytes)
         return payload
@@ -443,19 +436,6 @@ def _malformed(what: str) -> Iterator[None]:
         yield
     except ValueError as error:
         raise DecodeError(f"{what} is malformed: {error}") from error
-
-
-def _store_failure(error: Exception, store: PayloadStore, reference: Reference) -> PayloadStoreError:
-    """The error for an exception of the store's own library, which says nothing about the record."""
-    let_through(error)
-    drop_data(error)
-    kind = PayloadStoreError if is_about_record(error) else PayloadStoreUnavailableError
-    return kind(
-        f"the store failed: {type(error).__name__}: {error}",
-        hint="Stores raise the errors of payload_stores.errors; any other exception counts as a fault of the store",
-        store=store.scheme,
-        reference=reference.url,
-    )
 
 
 def _open_ranges(store: SupportsRanges, url: str, size: int) -> BinaryIO:

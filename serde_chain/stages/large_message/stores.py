@@ -9,7 +9,8 @@ from typing import Any, Final, Self
 from weakref import ref
 
 from payload_stores.base import PayloadStore, SupportsRetryCount
-from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry
+from payload_stores.kip1159 import HasOptions, is_kip_store
+from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry, Translated
 from payload_stores.options import Option
 from payload_stores.registry import StoreItem, open_store, store_class, store_options
 from serde_chain.base import Stage
@@ -46,7 +47,7 @@ class Stores:
         if made_of in self._made_of:
             return self.all[self._made_of.index(made_of)]
         timeout_ms = TIMEOUT.read(config)
-        store = open_store(spec, config, check_keys=False)  # checked with the other stages' keys
+        store: PayloadStore = Translated(open_store(spec, config, check_keys=False))  # keys are checked elsewhere
         try:
             if (attempts := RETRIES.read(config)) > 1:
                 # Leave room for the last attempt's worst case, where the store knows it.
@@ -80,12 +81,18 @@ def _made_of(spec: Any, config: Mapping[str, object]) -> tuple[object, dict[str,
     """The identity of a store: its class or instance, and its settings. Equal identities make equal stores."""
     item = StoreItem.of(spec)
     options = (*store_options(spec), TIMEOUT, RETRIES, CACHE)
+    cls = (
+        item.target if isinstance(item.target, PayloadStore) or is_kip_store(item.target) else store_class(item.target)
+    )
+    all_settings = {**config, **item.options}
+    # A class that declares no options alone knows which keys it reads.
+    declares = isinstance(cls, HasOptions)
     settings = {
         key: value
-        for key, value in {**config, **item.options}.items()
-        if any(option.matches(key) for option in options)
+        for key, value in all_settings.items()
+        if not declares or any(option.matches(key) for option in options)
     }
-    return (item.target if isinstance(item.target, PayloadStore) else store_class(item.target)), settings
+    return cls, settings
 
 
 _shared: Final[list[tuple[Any, ref[CachedPayloads]]]] = []

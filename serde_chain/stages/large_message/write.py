@@ -118,14 +118,18 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._compress = None if self._compression is None else offload_codecs.compressor(self._compression)
         self._store = self._stores.open(STORE.read(config), config)
         self._opt_out = opt_out(self._store)
-        if JOURNAL_PATH.read(config) is not None and self._store.reference("topic", str(uuid4())) is None:
+        # A store that is not told which id to use may derive it from the payload.
+        follows = self._store.follows_context
+        if JOURNAL_PATH.read(config) is not None and not (follows and self._store.reference("topic", str(uuid4()))):
             _warn_of_journal(self._store.scheme)
-        self._has_unique_ids = self._id_strategy == "random" and _makes_unique_ids(self._store)
+        self._has_unique_ids = self._id_strategy == "random" and follows and _makes_unique_ids(self._store)
+        if config.get(ID.name) not in {None, "random"} and not follows:
+            _warn_of_ids(self._store.scheme)
         # hop's clients use the topic's limit, regardless of other formats' threshold.
         self._negotiates = self._opt_out.offloads and (threshold == AUTO or self._format.whole_record)
         if self._format.whole_record:
             self._check_whole_record()
-        if is_key and not self._store.stable_references:
+        if is_key and not (self._store.stable_references and _repeats_ids(self._store)):
             raise ConfigError(
                 f"the store {self._store.scheme} gives equal keys different references: they become different keys",
                 hint=f'Give the key chain another store: {{"class": "large-message", "{STORE.name}": "local", …}}',
@@ -485,6 +489,14 @@ def _warn_of_journal(scheme: str) -> None:
     )
 
 
+@cache
+def _warn_of_ids(scheme: str) -> None:
+    """Warn once per process of ids that the store chooses itself."""
+    _log.warning(
+        "%s has no effect: the store %s chooses its ids itself (its publish takes no context)", ID.name, scheme
+    )
+
+
 def _joins_transactions(store: PayloadStore) -> TypeGuard[SupportsTransactions]:
     """Whether a store can write in a client's transactions."""
     return isinstance(store, SupportsTransactions) and store.joins_transactions
@@ -506,6 +518,15 @@ def _makes_unique_ids(store: PayloadStore) -> bool:
         return store.id(b"", context) != store.id(b"", context)
     except Exception:  # noqa: BLE001  ids that require a record
         return False
+
+
+def _repeats_ids(store: PayloadStore) -> bool:
+    """Whether a store's ids for keys are the same for equal keys; an id that requires a record is trusted."""
+    context = PublishContext("content")
+    try:
+        return store.id(b"", context) == store.id(b"", context)
+    except Exception:  # noqa: BLE001  ids that require a record
+        return True
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, without_data
@@ -32,7 +33,6 @@ from serde_chain.schemas.schema_registry import (
     UsesRegistry,
     framing_of,
 )
-from serde_chain.signals import let_through
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.fields import field_type
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME, TYPE

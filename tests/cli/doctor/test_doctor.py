@@ -5,6 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -68,6 +69,13 @@ class Cluster:
 Make = Callable[..., Cluster]
 
 
+def expire_after(s3: dict[str, object], topic: str, age: timedelta | None) -> None:
+    """Give the topic's payloads a lifecycle rule, or none."""
+    with closing(open_store("s3", s3)) as store:
+        assert isinstance(store, SupportsExpiration)
+        store.set_expiration(topic, age)
+
+
 @pytest.fixture(autouse=True)
 def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders for tests may be in memory, which is a warning."""
@@ -94,6 +102,8 @@ def cluster(broker: KafkaBroker, new_topic: NewTopic, s3_server: S3Server, bucke
         with Producer({**sound, "large.message.threshold.bytes": 100}) as producer:
             for value in ({"small": 1}, {"large": os.urandom(1000).hex()}):
                 producer.produce(name, value, key=b"a")
+        if (topic or {}).get("cleanup.policy") != "compact":
+            expire_after(s3, name, timedelta(days=9))
         changed = {key: value for key, value in {**sound, **config}.items() if value is not None}
         return Cluster(broker, name, changed, tmp_path, s3)
 
@@ -354,22 +364,144 @@ def test_dead_letters_need_room(cluster: Make, new_topic: NewTopic) -> None:
         ({"retention.ms": str(10 * DAY_MS)}, 11, Level.WARNING, "after 11 days, shortly after", "12 days"),
         ({"retention.ms": "-1"}, 30, Level.ERROR, "keeps records indefinitely", "serde-chain sweep"),
         ({"cleanup.policy": "compact"}, 30, Level.ERROR, "indefinitely (it is compacted)", "serde-chain sweep"),
-        ({"cleanup.policy": "compact,delete"}, 30, Level.OK, "payloads live for 30 days", None),
+        ({"cleanup.policy": "compact,delete"}, 9, Level.OK, "payloads live for 9 days", None),
         ({"retention.ms": str(10 * DAY_MS)}, 12, Level.OK, "payloads live for 12 days", None),
+        ({"retention.ms": str(10 * DAY_MS)}, None, Level.WARNING,
+         "only on request, but the topic deletes records after 10 days", "12 days"),
+        ({"retention.ms": str(10 * DAY_MS)}, 90, Level.WARNING,
+         "after 90 days, much later than the topic deletes records, after 10 days", "12 days"),
+        # The oldest record of a segment of a week is deleted with its newest.
+        ({"retention.ms": str(10 * DAY_MS)}, 17, Level.OK, "payloads live for 17 days", None),
+        ({"retention.ms": str(10 * DAY_MS), "segment.ms": str(DAY_MS)}, 17, Level.WARNING, "much later", "12 days"),
+        ({"retention.ms": "3600000", "segment.ms": "3600000"}, 1, Level.OK, "payloads live for 1 day", None),
+        ({"cleanup.policy": "compact,delete"}, None, Level.WARNING, "only on request", "sweep CONFIG"),
+        ({"cleanup.policy": "compact"}, None, Level.OK, "request, and the topic keeps records indefinitely (it", None),
+        ({"retention.ms": "-1"}, None, Level.OK, "request, and the topic keeps records indefinitely", None),
+        ({"retention.ms": str(2**63 - 1)}, None, Level.OK, "the topic keeps records indefinitely", None),
     ],
 )  # fmt: skip
 def test_lifetimes_of_payloads_and_records_are_compared(  # noqa: PLR0917, a row of the table
-    cluster: Make, policy: dict[str, str], age_days: int, level: Level, text: str, change: str | None
+    cluster: Make, policy: dict[str, str], age_days: int | None, level: Level, text: str, change: str | None
 ) -> None:
     looked = cluster(policy, **{"large.message.id": "content"})
-    store = open_store("s3", looked.s3)
-    assert isinstance(store, SupportsExpiration)
-    store.set_expiration(looked.topic, timedelta(days=age_days))
-    store.close()
+    expire_after(looked.s3, looked.topic, None if age_days is None else timedelta(days=age_days))
     [check] = [check for check in looked.examined() if check.name == "retention"]
     assert check.level is level
     assert text in check.message
     assert check.change == change or (change and check.change and change in check.change)
+
+
+class Kept(PayloadStore):
+    """Keeps what it gets, as hop's servers do: it has no way to delete."""
+
+    scheme = "kept"
+    payloads: ClassVar[dict[str, bytes]] = {}
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        reference = references.to_url(self.scheme, "", references.object_path(self, topic, data, context))
+        self.payloads[reference] = bytes(data)
+        return reference
+
+    def download(self, reference: str) -> bytes:
+        return self.payloads[reference]
+
+
+def rule(**settings: Any) -> Any:
+    return {"ID": "other", "Status": "Enabled", "Expiration": {"Days": 9}, **settings}
+
+
+# Rules that delete no payload of the topic by its age.
+IRRELEVANT: dict[str, Any] = {
+    "disabled": rule(Status="Disabled", Filter={"Prefix": ""}),
+    "for another topic": rule(Filter={"Prefix": "other-topic/"}),
+    "for a tag": rule(Filter={"Tag": {"Key": "a", "Value": "b"}}),
+    "for noncurrent versions": {
+        "ID": "other",
+        "Status": "Enabled",
+        "Filter": {"Prefix": ""},
+        "NoncurrentVersionExpiration": {"NoncurrentDays": 1},
+    },
+}
+
+
+@pytest.mark.parametrize("rules", [None, *IRRELEVANT])
+def test_a_bucket_that_keeps_the_payloads_of_deleted_records(
+    cluster: Make, s3_server: S3Server, tmp_path: Path, rules: str | None
+) -> None:
+    looked = cluster()
+    expire_after(looked.s3, looked.topic, None)
+    if rules is not None:
+        client = boto3.client(
+            "s3",
+            endpoint_url=s3_server.url,
+            region_name="us-east-1",
+            aws_access_key_id="key",
+            aws_secret_access_key="secret",
+        )
+        client.put_bucket_lifecycle_configuration(
+            Bucket=str(looked.s3["s3.bucket"]), LifecycleConfiguration={"Rules": [IRRELEVANT[rules]]}
+        )
+    path = write(looked.config, tmp_path)
+    found: dict[str, Any] = {}
+    for more, code in (((), 0), (("--strict",), 1)):
+        said = run("doctor", path, looked.topic, "--quiet", "--json", *more, code=code).stdout.splitlines()
+        [found] = map(json.loads, said)
+        assert (found["name"], found["level"], found["topic"]) == ("retention", "warning", looked.topic)
+        assert "only on request, but the topic deletes records after 7 days" in found["message"]
+    # The advice is followed.
+    assert f'open_store("s3", config).set_expiration("{looked.topic}", …)' in found["change"]
+    expire_after(looked.s3, looked.topic, timedelta(days=9))
+    assert looked.wrong() == []
+
+
+def test_topics_with_different_retentions_in_one_bucket(cluster: Make, new_topic: NewTopic) -> None:
+    looked = cluster()
+    longer = new_topic(1, {"retention.ms": str(60 * DAY_MS)})
+    for topic in (looked.topic, longer):
+        expire_after(looked.s3, topic, None)
+    with closing(open_store("s3", looked.s3)) as store:
+        assert isinstance(store, S3Store)
+        store._client.put_bucket_lifecycle_configuration(
+            Bucket=str(looked.s3["s3.bucket"]),
+            LifecycleConfiguration={"Rules": [rule(Filter={"Prefix": ""}, Expiration={"Days": 72})]},
+        )
+    checks = {
+        check.topic: check for check in examine(looked.config, [looked.topic, longer]) if check.name == "retention"
+    }
+    assert checks[longer].level is Level.OK
+    assert checks[looked.topic].level is Level.WARNING
+    assert "if no other topic's payloads need the longer one" in str(checks[looked.topic].change)
+
+
+def test_a_payload_topic_that_keeps_the_payloads_of_deleted_records(cluster: Make) -> None:
+    looked = cluster(**{"large.message.payload.store.class": "kafka", "value.deserializers": None})
+    with closing(open_store("kafka", looked.config)) as store:
+        assert isinstance(store, SupportsExpiration)
+        store.publish(looked.topic, b"payload")
+        assert looked.wrong() == []
+        store.set_expiration(looked.topic, None)
+    [found] = looked.wrong()
+    assert (found.name, found.level) == ("retention", Level.WARNING)
+    assert "deletes payloads only on request" in found.message
+
+
+@pytest.mark.parametrize(
+    ("store", "message", "change"),
+    [
+        ("local", "only a sweep deletes payloads from a folder", "Run serde-chain sweep CONFIG"),
+        (Kept, "the store Kept does not report", "Use a rule of the server that deletes payloads after 9 days"),
+    ],
+)
+def test_advice_for_stores_whose_expiration_cannot_be_read(
+    cluster: Make, tmp_path: Path, store: Any, message: str, change: str
+) -> None:
+    (tmp_path / "payloads" / ".payload-store").mkdir(parents=True)
+    own = {"large.message.payload.store.class": store, "local.path": str(tmp_path / "payloads")}
+    checks = cluster(**own, **{"value.deserializers": None}).examined()
+    [found] = [check for check in checks if check.name == "retention"]
+    assert found.level is Level.OK
+    assert found.message.startswith(message)
+    assert str(found.change).startswith(change)
 
 
 @pytest.mark.full
@@ -421,22 +553,8 @@ def test_no_payload_topic_is_created(broker: KafkaBroker, cluster: Make) -> None
     assert f"{looked.topic}.payloads" not in topics
 
 
-class Kept(PayloadStore):
-    """Keeps what it gets, as hop's servers do: it has no way to delete."""
-
-    scheme = "kept"
-    payloads: ClassVar[dict[str, bytes]] = {}
-
-    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        reference = references.to_url(self.scheme, "", references.object_path(self, topic, data, context))
-        self.payloads[reference] = bytes(data)
-        return reference
-
-    def download(self, reference: str) -> bytes:
-        return self.payloads[reference]
-
-
 def test_a_probe_that_cannot_be_deleted_is_not_called_deleted(cluster: Make) -> None:
+    Kept.payloads.clear()
     checks = cluster(**{"large.message.payload.store.class": Kept}).examined()
     assert [check.message for check in checks if check.name == "store"] == [
         "a payload was written to the store Kept and read; it remains, since the store does not support deletion"
@@ -449,7 +567,7 @@ class Odd(LocalStore):
 
     refuses: ClassVar[frozenset[str]] = frozenset()
     ahead = timedelta()
-    expires = timedelta(days=400)
+    expires = timedelta(days=9)
     is_away = False
     asked = 0
 

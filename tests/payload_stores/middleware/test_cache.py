@@ -24,7 +24,7 @@ from payload_stores import (
 )
 from payload_stores.ids import sha256_digest
 from payload_stores.memory import MemoryStore
-from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry
+from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry, Translated
 from payload_stores.middleware.cache import _Flight, _Key, _own
 from payload_stores.testing import FaultyStore, PayloadStoreTests
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
@@ -401,4 +401,5 @@ def test_without_the_keys_there_is_only_the_deadline() -> None:
     for stage in (write.stages[0], read.stages[0]):
         (store,) = stage._stores.all
         assert isinstance(store, Deadline)
-        assert isinstance(store.store, MemoryStore)
+        assert isinstance(store.store, Translated)
+        assert isinstance(store.store.store, MemoryStore)

@@ -22,6 +22,7 @@ from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
@@ -30,7 +31,6 @@ from serde_chain.record import Context
 from serde_chain.schemas.framing import GLUE
 from serde_chain.schemas.parts import FREE_PARTS, MOST_FIELDS, Budget
 from serde_chain.schemas.schema_id import is_compressed
-from serde_chain.signals import let_through
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.arrow import fast_reader
 from serde_chain.stages.avro.arrow.compiler import FastSchema, UnreadableSchemaError

@@ -25,8 +25,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.arrow.columns import views
-from serde_chain.signals import let_through
 from serde_chain.stages.avro.container import encode_long
 
 __all__ = ["VALUE", "NotReadError", "is_usable", "null_field", "read"]

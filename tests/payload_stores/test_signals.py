@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from payload_stores.signals import let_through
 from serde_chain import DecodeError, DeserializerChain, EncodeError, SerializerChain
-from serde_chain.signals import let_through
 
 
 class SoftTimeLimitExceededError(Exception):
