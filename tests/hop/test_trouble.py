@@ -168,7 +168,17 @@ def test_small_records_do_not_fill_a_batch_above_the_limit(topic: str, client: C
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("value", [None, b"\xff", b"[]", b'{"LargeMessageUploadEndpoint": 1}'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"\xff",
+        b"[]",
+        b'{"largemessageuploadendpoint": "https://host"}',
+        b'{"LargeMessageUploadEndpoint": 1}',
+        b'{"LargeMessageUploadEndpoint": "ftp://host"}',
+    ],
+)
 def test_nothing_of_use_is_announced(  # noqa: PLR0917, pytest passes them by name
     topic: str, client: Clients, read: Any, announce: Announce, value: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
