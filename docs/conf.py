@@ -29,5 +29,7 @@ napoleon_use_ivar = True  # otherwise the fields of dataclasses are described tw
 html_theme = "furo"
 html_title = "serde-chain"
 html_favicon = "pictures/favicon.svg"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True

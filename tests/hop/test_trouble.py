@@ -1,5 +1,6 @@
 """What goes wrong between producer, broker, offload server and consumer, and what users are told."""
 
+import gc
 import json
 import logging
 import time
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka.admin import (
+    AdminClient,
     AlterConfigOpType,
     ConfigEntry,
     ConfigResource,
@@ -170,7 +172,17 @@ def test_small_records_do_not_fill_a_batch_above_the_limit(topic: str, client: C
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("value", [None, b"\xff", b"[]", b'{"LargeMessageUploadEndpoint": 1}'])
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        b"\xff",
+        b"[]",
+        b'{"largemessageuploadendpoint": "https://host"}',
+        b'{"LargeMessageUploadEndpoint": 1}',
+        b'{"LargeMessageUploadEndpoint": "ftp://host"}',
+    ],
+)
 def test_nothing_of_use_is_announced(  # noqa: PLR0917, pytest passes them by name
     topic: str, client: Clients, read: Any, announce: Announce, value: bytes | None, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -264,3 +276,16 @@ def test_offloading_switched_off(topic: str, client: Clients, monkeypatch: pytes
     with pytest.raises(MessageTooLargeError, match="automatic_offload is off"):
         offload(producer, topic, LARGE)
     assert publish(client(Producer, automatic_offload=True), topic, LARGE) == [None]
+
+
+@pytest.mark.parametrize(("options", "count"), [({}, 1), ({"automatic_offload": False}, 0)], ids=["on", "off"])
+def test_nothing_is_asked_where_offloading_is_off(
+    topic: str, client: Clients, options: dict[str, Any], count: int
+) -> None:
+    def asking() -> list[object]:
+        return [each for each in gc.get_objects() if isinstance(each, AdminClient)]
+
+    before = asking()
+    producer = client(Producer, **options)
+    assert publish(producer, topic, bytes(900_000)) == [None]
+    assert len([each for each in asking() if each not in before]) == count

@@ -1,6 +1,7 @@
 """What happens between two calls of a relay: another relay takes over, a transaction fails, the clock goes back."""
 
 import itertools
+import random
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import pytest
 
 from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.errors import StampError
-from serde_chain.stamp import check, relay, stamp
+from serde_chain.stamp import check, offset_at, relay, stamp
 from tests.conftest import NewTopic
 from tests.stamp.conftest import Fill
 
@@ -130,3 +131,29 @@ def test_the_time_of_frames_does_not_go_back_with_the_clock(
         assert stamp(config, source, target, until_end=True) == 3
     report = check(config, target)
     assert (report.records, report.counts) == (6, {})
+
+
+def test_the_times_of_producers_do_not_matter(
+    config: dict[str, Any], new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PIP-70's test plan: several producers, whose times are in no order, and a search that finds the record."""
+    source, target = new_topic(), new_topic()
+    chance = random.Random(70)
+    producers = [confluent_kafka.Producer(config) for _ in range(3)]
+    for number in range(60):
+        said = 1_700_000_000_000 + chance.randrange(1_000_000)
+        producer = producers[number % 3]
+        producer.produce(source, b"%d" % number, timestamp=said)
+        assert producer.flush(30) == 0
+    clock = itertools.count(1_800_000_000_000_000_000, 1_000_000_000)
+    monkeypatch.setattr(relay, "time", SimpleNamespace(monotonic=time.monotonic, time_ns=lambda: next(clock)))
+    assert stamp(config, source, target, until_end=True) == 60
+    for number in (0, 1, 30, 59):
+        received = 1_800_000_000_000 + 1000 * number
+        assert offset_at(config, target, 0, received) == number
+        assert offset_at(config, target, 0, received - 999) == number
+    consumer = confluent_kafka.Consumer({**config, "group.id": "by Kafka's own times"})
+    place = confluent_kafka.TopicPartition(target, 0, 1_700_000_500_000)
+    (found,) = consumer.offsets_for_times([place], 30)
+    consumer.close()
+    assert found.offset < 30, "Kafka's own search is by the producers' times, which are in no order"

@@ -18,6 +18,7 @@ from serde_chain.clients.limits import TopicLimit, largest_key, largest_value, r
 from serde_chain.clients.negotiation import Attempt
 from serde_chain.clients.topic_limits import TopicLimits
 from serde_chain.testing.services import KafkaBroker
+from tests.refusing_broker import refusing
 
 if TYPE_CHECKING:
     from tests.clients.conftest import Fetch, NewConsumer, NewProducer
@@ -188,6 +189,20 @@ def test_auto_follows_the_topic(
         assert [info.size for info in MemoryStore().list(topic)] == [largest + 1]
         consumer.subscribe([topic])
         assert [len(message.value()) for message in fetch(consumer, 3)] == sizes
+
+
+def test_a_limit_is_learnt_through_a_proxy(
+    broker: KafkaBroker, new_topic: "NewTopic", new_producer: "NewProducer"
+) -> None:
+    topic = new_topic(1, {"max.message.bytes": "5000"})
+    largest = largest_value(3_000_000, None, [], 5000)
+    with refusing(broker.bootstrap_servers, "another") as servers:  # it hands on all records of this topic
+        producer = new_producer(AUTO, **{"bootstrap.servers": servers})
+        for size in (largest, largest + 1):
+            producer.produce(topic, bytes(size))
+        assert producer.flush(30) == 0
+        assert [info.size for info in MemoryStore().list(topic)] == [largest + 1]
+        producer.close()
 
 
 def test_auto_and_a_limit_that_is_lowered(

@@ -2,6 +2,7 @@
 
 import hashlib
 import pickle
+import random
 import threading
 import time
 from collections.abc import Iterator
@@ -99,6 +100,25 @@ def test_auto_without_a_client_says_so_once(store: FaultyStore, caplog: pytest.L
     limited = chain.with_limits(ClientLimits(1_000_000, 0, None, is_key=False))
     limited(bytes(size), context())
     assert not caplog.records
+
+
+def test_the_threshold_counts_what_the_stages_before_it_leave(store: FaultyStore) -> None:
+    stages = {"value.serializers": "bytes, zstd, large-message", "value.deserializers": "large-message, zstd, bytes"}
+    write, read = chains(store, **stages, **{THRESHOLD: 1000})
+    for payload, goes in ((bytes(100_000), False), (random.Random(1159).randbytes(999), True)):
+        ctx = context()
+        data = write(payload, ctx)  # zstd makes the first one smaller, and the second one larger
+        assert (data[:7] == b"memory:") is goes
+        assert read(data, ctx) == payload
+
+
+def test_a_reader_follows_references_whatever_its_threshold_is(store: FaultyStore) -> None:
+    write, _ = chains(store)
+    for threshold in (None, 0, 1_000_000):
+        _, read = chains(store, **{THRESHOLD: threshold})
+        reference, headers = offloaded(write)
+        assert read(reference.encode(), context(headers)) == PAYLOAD
+        assert read(b"small", context()) == b"small"
 
 
 def test_headers_are_exactly_these(store: FaultyStore) -> None:
