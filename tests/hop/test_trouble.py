@@ -241,7 +241,8 @@ def test_a_broker_without_offloading_takes_what_its_topics_take(
 ) -> None:
     announce(value=None)
     topic = new_topic(5_000_000)
-    producer = client(Producer, **{"large.message.threshold.bytes": 4_000_000})
+    above_the_clients_default: Any = {"large.message.threshold.bytes": 4_000_000}
+    producer = client(Producer, **above_the_clients_default)
     assert publish(producer, topic, LARGE) == [None]
     with pytest.raises(MessageTooLargeError, match=r"at most 49\d{5} can be sent.*sys\.metadata"):
         offload(producer, topic, bytes(5_000_000))
@@ -251,7 +252,7 @@ def test_a_broker_that_never_answers(
     broker: KafkaBroker, topic: str, client: Clients, read: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     with silent(broker.sasl_bootstrap_servers) as servers, caplog.at_level(logging.WARNING):
-        times = {"max.block.ms": 3000, "hop.connection.timeout.ms": 500, "hop.request.timeout.ms": 1000}
+        times: Any = {"max.block.ms": 3000, "hop.connection.timeout.ms": 500, "hop.request.timeout.ms": 1000}
         producer = client(Producer, **{"bootstrap.servers": servers, "hop.retry.attempts": 1, **times})
         began = time.monotonic()
         assert publish(producer, topic, b"1") == [None]
