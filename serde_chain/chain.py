@@ -59,7 +59,7 @@ from serde_chain.errors import (
     in_chain,
     is_about_record,
 )
-from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header
+from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header, remove_headers
 from serde_chain.signals import let_through
 from serde_chain.stage_calls import Begun, composed, most_unchanged, plain_call, stage_call
 from serde_chain.together import Slots, together
@@ -111,6 +111,7 @@ class _Chain(Stage):
     """
     most_unchanged: int
     """Length up to which ``plain`` returns objects of exactly the type ``bytes`` unchanged; -1 if it may change any."""
+    own_headers: frozenset[str]
 
     def __init__(self, stages: Iterable[Callable[..., Any]], *, labels: Iterable[str] | None = None) -> None:
         """Build a chain of configured stages.
@@ -157,6 +158,9 @@ class _Chain(Stage):
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
         self._resolves = any(
             isinstance(stage, Stage) and stage.moves_payloads and stage.takes is not Data.OBJECT for stage in stages
+        )
+        self.own_headers = frozenset(
+            name for stage in stages if isinstance(stage, Deserializer) for name in stage.own_headers
         )
         if stages and isinstance(stages[0], Stage):
             self.takes = stages[0].takes
@@ -307,7 +311,8 @@ class _Chain(Stage):
         """Run one key or value through the stages.
 
         Args:
-            data: Input of the first stage; None (a tombstone) stays None and reaches no stage and no header.
+            data: Input of the first stage; None (a tombstone) stays None and reaches no stage. Of its headers, only
+                those that a stage would hand to the reader are removed.
             ctx: The record around it. Stages add headers to it; deserializers remove transport headers.
 
         Returns:
@@ -316,7 +321,7 @@ class _Chain(Stage):
         Raises:
             SerializationError: A stage failed; names the stage, topic, field, and position where the context has it.
         """
-        if data is None:
+        if data is None and not self.own_headers:
             return None
         plain, start = self.plain, 0
         # Without a context, stages that move payloads fail at the first record, not at the first large one.
@@ -380,6 +385,8 @@ class _Chain(Stage):
     def _go_on(self, data: Any, ctx: Context | None, start: int) -> Any:
         """Run the stages from one on."""
         at = start
+        if self.own_headers and not start:
+            remove_headers(ctx, self.own_headers)
         try:
             for at, step in enumerate(self._steps[start:] if start else self._steps, start):
                 if data is None:
@@ -727,6 +734,8 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         """
         from serde_chain.arrow.loop import find_form, run
 
+        for row in batch.rows_with_header(self.own_headers) if self.own_headers else ():
+            remove_headers(batch.context(row), self.own_headers)
         if self._forms is None:
             self._forms = [(stage, find_form(stage)) for stage in self._stages]
         for part in run(self._forms, batch, self._error, most_bytes):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 from serde_chain.errors import EncodeError
 
 __all__ = [
+    "ENTRY_INDEX",
+    "ENTRY_TIMESTAMP",
     "KEY",
     "VALUE",
     "Context",
@@ -40,6 +42,10 @@ else:
 
 KEY: Final = "key"
 VALUE: Final = "value"
+
+# Headers that readers add to the record, for its frame's values in decimal digits: docs/entry-metadata.md.
+ENTRY_TIMESTAMP: Final = "serde-chain-entry-timestamp"
+ENTRY_INDEX: Final = "serde-chain-entry-index"
 
 Header: TypeAlias = tuple[str, bytes | str | None]
 Headers: TypeAlias = list[Header] | dict[str, Any]
@@ -188,7 +194,9 @@ def header_pairs(ctx: Context | None) -> tuple[tuple[str, bytes | None], ...]:
 def put_record(
     ctx: Context | None, headers: Iterable[tuple[str, bytes | None]], key: bytes | None, timestamp: int | None
 ) -> None:
-    """Replace a placeholder's headers, key and timestamp by those of the stored record; topic and position stay.
+    """Replace a placeholder's headers, key and timestamp by those of the stored record.
+
+    Topic and position stay, and so do time and index of entry, which belong to the position.
 
     Args:
         ctx: The context, changed in place.
@@ -198,11 +206,14 @@ def put_record(
     """
     if ctx is None:
         return
+    of_entry = (ENTRY_TIMESTAMP, ENTRY_INDEX)
+    kept = [header for header in header_pairs(ctx) if header[0] in of_entry]
+    stored = [header for header in headers if header[0] not in of_entry]
     if isinstance(ctx.headers, dict):
         ctx.headers.clear()
-        ctx.headers.update(headers)
+        ctx.headers.update([*stored, *kept])
     elif isinstance(ctx.headers, list):
-        ctx.headers[:] = headers
+        ctx.headers[:] = [*stored, *kept]
     if isinstance(ctx, RecordContext):  # those of confluent_kafka have neither
         ctx.key = ctx.key if key is None else key
         ctx.timestamp = ctx.timestamp if timestamp is None else timestamp

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from payload_stores.base import PayloadStore
     from serde_chain.wire.reference_format import Reference
 
-__all__ = ["AutoDeserializer", "DescribeSerializer", "header_name"]
+__all__ = ["AutoDeserializer", "DescribeSerializer", "header_name", "outermost_stage"]
 
 VERSION: Final = 1
 MAX_STAGES: Final = 16
@@ -54,6 +54,29 @@ _REMEMBERED: Final = 128
 def header_name(*, is_key: bool) -> str:
     """The header that lists a field's stages."""
     return "serde-chain-key" if is_key else "serde-chain"
+
+
+def outermost_stage(ctx: Context | None, default: Sequence[str] = ()) -> str | None:
+    """The last stage that was applied to a record's value, by its header.
+
+    Args:
+        ctx: The record around it.
+        default: The stages of records without the header, as written.
+
+    Returns:
+        Its name; None if the header is malformed, or there is neither.
+
+    Example:
+        >>> from serde_chain import RecordContext
+        >>> outermost_stage(RecordContext("events", "value", [("serde-chain", b"1:json,zstd")]))
+        'zstd'
+    """
+    header = get_header(ctx, header_name(is_key=False))
+    if header is None:
+        return default[-1] if default else None
+    match = _HEADER.fullmatch(header)
+    known = match is not None and int(match[1]) == VERSION and _NAMES.fullmatch(match[2]) is not None
+    return header.rpartition(b",")[2].rpartition(b":")[2].decode() if known else None
 
 
 class DescribeSerializer(Serializer[Any]):
@@ -110,6 +133,11 @@ class AutoDeserializer(Deserializer[Any]):
         stages = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Stage)]
         return (*cls.options, *(option for kind in stages for option in kind.options_for(config)))
 
+    @staticmethod
+    def listed(config: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The stages of records without a header, and all that may be undone."""
+        return DEFAULT.read(config) or (), tuple(_allowed(config))
+
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Make all allowed stages, so that errors in their settings are raised now."""
         super().configure(config, is_key)
@@ -133,6 +161,8 @@ class AutoDeserializer(Deserializer[Any]):
             self.close()
             raise
         self._chain: Callable[[bytes], DeserializerChain] = lru_cache(_REMEMBERED)(self._parse)
+        stages = (stage for stage in self._stages.values() if isinstance(stage, Deserializer))
+        self.own_headers = frozenset(name for stage in stages for name in stage.own_headers)
 
     @property
     def timeout_ms(self) -> int:

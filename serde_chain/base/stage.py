@@ -185,6 +185,8 @@ class Deserializer(Stage, Generic[Out]):
         gives_handles: Whether the stage, as configured, returns a :class:`~serde_chain.handles.PayloadHandle` instead
             of bytes.
         takes_handles: Whether the stage accepts handles.
+        own_headers: Headers that the stage, as configured, hands to the reader. The chain removes them from every
+            record first, tombstones included, so that no writer can forge them.
 
     Example:
         >>> class Reverse(Deserializer[bytes]):
@@ -202,6 +204,7 @@ class Deserializer(Stage, Generic[Out]):
     message_format: str | None = None
     gives_handles: bool = False
     takes_handles: ClassVar[bool] = False
+    own_headers: frozenset[str] = frozenset()
 
     @abstractmethod
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:

@@ -81,14 +81,14 @@ def consume(  # noqa: PLR0917, click passes them by name
     if layout is not None and (as_json or output is not None):
         raise click.UsageError("--format excludes --output and --json")
     wanted = selection(partition, offsets, since, newest, key, count)
-    if raw:
-        config = {name: setting for name, setting in config.items() if name not in _CHAINS}
+    # --from finds the same records with and without --raw.
+    chains = {name: setting for name, setting in config.items() if not (raw and name in _CHAINS)}
     if output is not None:
         make_folder(output)
     printing = _Printing(output, layout, as_json=as_json)
     with (
         open_reader(config, timeout) as reader,
-        closing(Decoding(config, lazy=output is not None)) as decoding,
+        closing(Decoding(chains, lazy=output is not None)) as decoding,
         Moving(topic, is_shown=not is_terminal()) as told,
     ):
         if not raw:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from serde_chain.cli.selection import Selection
 from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.clients.confluent.times import offsets_at
 from serde_chain.config import Config
 from serde_chain.errors import ContextualError
 
@@ -63,7 +64,7 @@ def places(reader: PartitionReader, topic: str, wanted: Selection) -> dict[int, 
             _check(wanted.first, low, high, topic, partition)
     starts = {partition: low for partition, (low, _) in bounds.items()}
     if wanted.since_ms is not None:
-        starts = reader.at_time(topic, starts, wanted.since_ms)
+        starts = offsets_at(reader, topic, starts, wanted.since_ms)
     elif wanted.newest is not None:
         starts = _newest(reader, topic, bounds, wanted, wanted.newest)
     ends = {partition: high for partition, (_, high) in bounds.items()}

@@ -150,6 +150,12 @@ class ClientChains(Generic[ChainT]):
         return {name: setting for name, setting in self.client.items() if name not in _PRODUCERS_ONLY}
 
     @property
+    def for_search(self) -> dict[str, Any]:
+        """The settings of a consumer that its search for records needs: broker, login and isolation level."""
+        own = for_producer(self.client)
+        return {**own, **{name: self.client[name] for name in ("isolation.level",) if name in self.client}}
+
+    @property
     def offloading(self) -> list[SupportsUploads]:
         """The stages that offload payloads."""
         return [stage for stage in self._moving if isinstance(stage, SupportsUploads)]

@@ -275,7 +275,7 @@ def _columns(
         ConfigError: The DataFrame is not from Spark's Kafka source, or already has columns to be added.
     """
     needed = {"value"} | ({"key"} if key is not None else set())
-    if any(field is not None and field.needs_headers for field in (value, key)):
+    if any(field is not None and (field.needs_headers or field.adds_headers) for field in (value, key)):
         needed.add("headers")
     types = types_of(frame, {*KAFKA, *adds})
     if types is None:

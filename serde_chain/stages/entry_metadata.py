@@ -13,18 +13,35 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from payload_stores.options import Option, boolean
-from serde_chain.base import Buffer, Data, PlainDeserializer, Serializer
+from serde_chain.base import Buffer, Data, Deserializer, RemovedHeaders, Serializer
 from serde_chain.errors import DecodeError, EncodeError
-from serde_chain.record import Context, RecordContext, topic_of
+from serde_chain.record import (
+    ENTRY_INDEX,
+    ENTRY_TIMESTAMP,
+    Context,
+    RecordContext,
+    remove_headers,
+    require_headers,
+    set_headers,
+    topic_of,
+)
 from serde_chain.wire import entry_metadata as wire
 
-__all__ = ["EntryMetadataDeserializer", "EntryMetadataSerializer"]
+__all__ = ["NAME", "EntryMetadataDeserializer", "EntryMetadataSerializer"]
+
+NAME: Final = "entry-metadata"
 
 TIMESTAMP: Final = Option("entry.metadata.timestamp", boolean, True, doc="write the time in ms since the epoch")
 INDEX: Final = Option(
     "entry.metadata.index", boolean, False, doc="count the records of each partition; requires the partition to be set"
 )
 REQUIRED: Final = Option("entry.metadata.required", boolean, False, doc="refuse records without metadata")
+HEADERS: Final = Option(
+    "entry.metadata.headers",
+    boolean,
+    False,
+    doc=f"hand a value's time and index on in the headers {ENTRY_TIMESTAMP} and {ENTRY_INDEX}, in decimal digits",
+)
 
 
 class EntryMetadataSerializer(Serializer[Buffer]):
@@ -71,19 +88,30 @@ class EntryMetadataSerializer(Serializer[Buffer]):
         return wire.frame(data, broker_timestamp=timestamp, index=index)
 
 
-class EntryMetadataDeserializer(PlainDeserializer[bytes]):
+class EntryMetadataDeserializer(Deserializer[bytes]):
     """Removes the metadata; :func:`serde_chain.wire.entry_metadata.peek` reads it.
 
-    Payloads without metadata pass through, unless ``entry.metadata.required`` is set.
+    Payloads without metadata pass through, unless ``entry.metadata.required`` is set. With ``entry.metadata.headers``,
+    a reader gets both values as headers, as Pulsar's gets them by ``getBrokerPublishTime`` and ``getIndex`` of a
+    message (PIP-70; apache/pulsar#11553).
+
+    Example:
+        >>> from serde_chain import DeserializerChain, RecordContext
+        >>> config = {"value.deserializers": "entry-metadata, string", "entry.metadata.headers": True}
+        >>> ctx = RecordContext("events", "value", headers=[])
+        >>> DeserializerChain.from_config(config)(wire.frame(b"M 51", index=41), ctx), ctx.headers
+        ('M 51', [('serde-chain-entry-index', b'41')])
     """
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (REQUIRED,)
+    options = (REQUIRED, HEADERS)
     unwraps_placeholders = True
+    plain: Callable[[Buffer], bytes] | None
+    removed_headers: tuple[RemovedHeaders, ...] | None = ()
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read ``entry.metadata.required``."""
+        """Read ``entry.metadata.required`` and ``entry.metadata.headers``."""
         super().configure(config, is_key)
         peek, strip, required = wire.peek, wire.strip, REQUIRED.read(config)
 
@@ -95,7 +123,38 @@ class EntryMetadataDeserializer(PlainDeserializer[bytes]):
                 raise _missing(bytes(data[:2]))
             return bytes(data)
 
-        self.plain = take_off
+        self._take_off = self.plain = take_off
+        # Equal keys have equal bytes, so they have neither time nor index.
+        if HEADERS.read(config) and not is_key:
+            self.plain = self.removed_headers = None
+            self.own_headers = frozenset({ENTRY_TIMESTAMP, ENTRY_INDEX})
+
+    def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> bytes | None:
+        """Remove the metadata of one payload."""
+        if data is None:
+            return None
+        payload = self._take_off(data)
+        if self.own_headers:
+            self._hand_on(wire.peek(data) or wire.EntryMetadata(), ctx)
+        return payload
+
+    def _hand_on(self, metadata: wire.EntryMetadata, ctx: Context | None) -> None:
+        # A record that large-message has restored before this stage brings headers, too.
+        remove_headers(ctx, self.own_headers)
+        values = {ENTRY_TIMESTAMP: metadata.broker_timestamp, ENTRY_INDEX: metadata.index}
+        known = {name: b"%d" % value for name, value in values.items() if value is not None}
+        if not known:
+            return
+        try:
+            require_headers(ctx)
+        except EncodeError:
+            failure = DecodeError(
+                "time and index cannot be handed on: the record was passed without a list of headers",
+                hint=f"Pass a RecordContext, use serde_chain.Consumer, or set {HEADERS.name} = false",
+            )
+            failure.about_record = False
+            raise failure from None
+        set_headers(ctx, known)
 
 
 def _partition(ctx: Context | None) -> tuple[str, int]:
@@ -105,7 +164,7 @@ def _partition(ctx: Context | None) -> tuple[str, int]:
             "the index requires the record's partition, which is unknown before the partitioner chooses it",
             hint=f"Pass partition= to produce(), switch {INDEX.name} off, or let `serde-chain stamp` write the index",
         )
-    return topic_of(ctx, "entry-metadata"), partition
+    return topic_of(ctx, NAME), partition
 
 
 def _missing(head: bytes) -> DecodeError:

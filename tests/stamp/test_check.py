@@ -1,13 +1,8 @@
-"""The check and the search, without a broker."""
-
-from collections.abc import Iterator
+"""The check, without a broker."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from serde_chain.stamp.check import GAP, MALFORMED, REPEAT, TIME, UNFRAMED, Finding, FrameChecker, Report
-from serde_chain.stamp.seek import search
 from serde_chain.wire.entry_metadata import frame
 
 
@@ -67,33 +62,3 @@ def test_a_report_keeps_the_first_thousand() -> None:
     for offset in range(1500):
         report.add([Finding(UNFRAMED, 0, offset)])
     assert (report.records, report.counts[UNFRAMED], len(report.findings)) == (1500, 1500, 1000)
-
-
-@given(
-    # Offsets with gaps, of which each has a time, or none.
-    st.dictionaries(st.integers(0, 300), st.none() | st.integers(0, 40), max_size=60),
-    st.integers(-1, 41),
-    st.integers(0, 20),
-)
-def test_the_search_finds_the_first(spread: dict[int, int | None], wanted: int, low: int) -> None:
-    offsets = sorted(offset for offset in spread if offset >= low)
-    times: Iterator[int] = iter(sorted(time for offset in offsets if (time := spread[offset]) is not None))
-    records = {offset: next(times) for offset in offsets if spread[offset] is not None}
-
-    def read(start: int, end: int) -> tuple[int, int] | None:
-        return next(((offset, records[offset]) for offset in sorted(records) if start <= offset < end), None)
-
-    expected = next((offset for offset in sorted(records) if records[offset] >= wanted), 301)
-    assert search(read, low, 301, wanted) == expected
-
-
-def test_the_search_reads_few_records() -> None:
-    reads = 0
-
-    def read(start: int, _end: int) -> tuple[int, int]:
-        nonlocal reads
-        reads += 1
-        return start, start * 10
-
-    assert search(read, 0, 1_000_000, 7_654_321) == 765_433
-    assert reads <= 21

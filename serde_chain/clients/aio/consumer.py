@@ -252,7 +252,7 @@ class AsyncConsumer(Generic[ValueT]):
         return await self._call(self._consumer.get_watermark_offsets, partition, timeout, cached)
 
     async def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Offsets for timestamps in ms; ``timeout`` in seconds."""
+        """Offsets for timestamps in ms; see :meth:`serde_chain.Consumer.offsets_for_times`."""
         return await self._call(self._consumer.offsets_for_times, partitions, timeout)
 
     async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:

@@ -10,14 +10,17 @@ from typing import Any, Generic, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
+from aiokafka.structs import OffsetAndTimestamp
 
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.aiokafka.dead_letters import DeadLetters
 from serde_chain.clients.aiokafka.decoder import Batches, Record
+from serde_chain.clients.aiokafka.times import Search
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.event_loop import in_daemon_thread
+from serde_chain.clients.seek import EntryTimes
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 from serde_chain.record import ValueT
@@ -48,6 +51,9 @@ class Consumer(Generic[ValueT]):
             are used.
         dead_letters: aiokafka's producer for ``serde.error.policy = dead-letter``, started and stopped with this one.
             It should have ``acks="all"`` and a ``max_request_size`` of the largest record.
+        searcher: aiokafka's consumer for :meth:`offsets_for_times` of a chain with ``entry-metadata``, started and
+            stopped with this one: without topics and group, with the other's ``isolation_level``,
+            ``auto_offset_reset="earliest"``, and a small ``max_partition_fetch_bytes``.
 
     Raises:
         ConfigError: A chain's configuration is wrong; or dead letters are configured without a producer for them.
@@ -62,7 +68,12 @@ class Consumer(Generic[ValueT]):
     """
 
     def __init__(
-        self, consumer: AIOKafkaConsumer, config: Config | str | Path, *, dead_letters: AIOKafkaProducer | None = None
+        self,
+        consumer: AIOKafkaConsumer,
+        config: Config | str | Path,
+        *,
+        dead_letters: AIOKafkaProducer | None = None,
+        searcher: AIOKafkaConsumer | None = None,
     ) -> None:
         self._consumer = consumer
         self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
@@ -72,9 +83,12 @@ class Consumer(Generic[ValueT]):
             self._dead_letters = None
             if (topic := self._policy.dead_letter_topic) is not None:
                 self._dead_letters = DeadLetters(consumer, dead_letters, topic)
+            self._times = EntryTimes.of_config(setup.config)
         except ConfigError:
             setup.close()
             raise
+        self._searcher = searcher
+        self._search: Search | None = None
         self._batches = Batches(setup)
         self._skipped = 0
         self._telemetry = client_telemetry()
@@ -83,6 +97,8 @@ class Consumer(Generic[ValueT]):
         """Connect to the cluster and join the group."""
         if self._dead_letters is not None:
             await self._dead_letters.producer.start()
+        if self._searcher is not None:
+            await self._searcher.start()
         await self._consumer.start()
 
     async def stop(self) -> None:
@@ -94,7 +110,11 @@ class Consumer(Generic[ValueT]):
                 if self._dead_letters is not None:
                     await self._dead_letters.producer.stop()
             finally:
-                await in_daemon_thread(self._setup.close)
+                try:
+                    if self._searcher is not None:
+                        await self._searcher.stop()
+                finally:
+                    await in_daemon_thread(self._setup.close)
 
     @property
     def skipped(self) -> int:
@@ -214,6 +234,33 @@ class Consumer(Generic[ValueT]):
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset."""
         self._consumer.seek(partition, offset)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record of each partition with a time or a later one.
+
+        If the chain of values begins with ``entry-metadata``, these are times of entry: those of frames, and Kafka's
+        timestamps of records without one. Some twenty records of a million are read for that, by ``searcher``.
+
+        Args:
+            timestamps: Times in ms since the epoch, by partition.
+
+        Returns:
+            Its offset and time; None without one.
+
+        Raises:
+            ConfigError: There is no ``searcher``, and the records may have frames.
+            KafkaTimeoutError: The broker does not answer, or a record does not come in time.
+        """
+        answers: dict[TopicPartition, OffsetAndTimestamp | None]
+        if self._times is None:
+            answers = await self._consumer.offsets_for_times(dict(timestamps))
+            return answers
+        if self._search is None:
+            self._search = Search(self._searcher, self._times)
+        answers = await self._consumer.offsets_for_times(dict(timestamps))
+        return await self._search.correct(timestamps, answers)
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> Any:
         """Continue at the first offset."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
 from types import TracebackType
@@ -20,7 +21,10 @@ from serde_chain.clients.confluent.messages import Message
 from serde_chain.clients.confluent.plain_poll import plain_poll
 from serde_chain.clients.confluent.reading_loop import ReadingLoop
 from serde_chain.clients.confluent.rewind import Rewind
+from serde_chain.clients.confluent.times import offsets_for_times
 from serde_chain.clients.error_policy import ErrorPolicy
+from serde_chain.clients.seek import EntryTimes
+from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Place, Window, in_use
 from serde_chain.config import load
 from serde_chain.record import ValueT
@@ -100,6 +104,7 @@ class Consumer(Generic[ValueT]):
         try:
             self._stores_offsets = _STORE.read(setup.config)
             policy = ErrorPolicy.of(setup.config)
+            self._times = EntryTimes.of_config(setup.config)
             # Offsets are stored after records were returned, not when they are fetched: see ReadingLoop.
             self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
@@ -421,8 +426,31 @@ class Consumer(Generic[ValueT]):
         return self._consumer.get_watermark_offsets(partition, timeout=timeout, cached=cached)
 
     def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Offsets for timestamps in ms; ``timeout`` in seconds."""
-        return self._consumer.offsets_for_times(partitions, timeout=timeout)
+        """Offsets for timestamps in ms.
+
+        If the chain of values begins with ``entry-metadata``, these are times of entry: those of frames, and Kafka's
+        timestamps of records without one. Some twenty records of a million are read for that, by a client of its own.
+
+        Args:
+            partitions: Partitions, with the times in ms since the epoch as their offsets.
+            timeout: Longest wait in seconds; -1 waits forever, a search by frames up to ``max.poll.interval.ms``.
+
+        Returns:
+            The first offset of each partition with a record of that time or later; -1 (``OFFSET_END``) without one.
+
+        Raises:
+            confluent_kafka.KafkaException: The client's own errors; also if a record does not come in time.
+
+        Example:
+            >>> [place] = consumer.offsets_for_times([TopicPartition("events", 0, 1_700_000_000_000)])  # doctest: +SKIP
+            >>> consumer.seek(place)  # doctest: +SKIP
+        """
+        until = deadline(timeout)
+        answers = self._consumer.offsets_for_times(partitions, timeout=timeout)
+        if self._times is None:
+            return answers
+        left_s = min(self._setup.limit_ms / 1000, max(0.0, until - time.monotonic()))
+        return offsets_for_times(partitions, answers, self._times, self._setup.for_search, left_s)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Cluster metadata; ``timeout`` in seconds."""

@@ -109,7 +109,9 @@ class PartitionReader:
         """
         self.kafka: Any = require("confluent_kafka", "kafka")
         self.timeout_s = timeout_s
-        self._failure = failure
+        self.config = config
+        self.failure = failure
+        self._group, self._settings = group, settings
         own = {
             "group.id": group,
             "enable.auto.commit": False,
@@ -125,6 +127,16 @@ class PartitionReader:
         self._paused: list[Any] = []
         self._consumer = make_client(self.kafka.Consumer, config, {**own, **settings})
 
+    def another(self, settings: Mapping[str, Any]) -> PartitionReader:
+        """Another reader of the same configuration.
+
+        Args:
+            settings: Settings of librdkafka that differ.
+        """
+        return PartitionReader(
+            self.config, self._group, failure=self.failure, timeout_s=self.timeout_s, **{**self._settings, **settings}
+        )
+
     def count(self, topic: str) -> int:
         """The number of a topic's partitions.
 
@@ -134,7 +146,7 @@ class PartitionReader:
         metadata = self._ask(topic, self._consumer.list_topics, topic, timeout=self.timeout_s).topics[topic]
         if metadata.error is not None:
             is_missing = metadata.error.code() == self.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART
-            raise self._failure(
+            raise self.failure(
                 self._problem("the topic cannot be read", metadata.error),
                 hint="Check the topic's name and bootstrap.servers, or create it" if is_missing else None,
                 topic=topic,
@@ -163,7 +175,7 @@ class PartitionReader:
         """
         error = self._ask(topic, self._consumer.list_topics, topic, timeout=self.timeout_s).topics[topic].error
         if error is not None and error.code() != self.kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise self._failure(self._problem("the topic cannot be read", error), topic=topic)
+            raise self.failure(self._problem("the topic cannot be read", error), topic=topic)
         return error is None
 
     def bounds(self, topic: str, partition: int) -> tuple[int, int]:
@@ -220,7 +232,9 @@ class PartitionReader:
         self.assign("", {})
 
     def at_time(self, topic: str, partitions: Iterable[int], time_ms: int) -> dict[int, int]:
-        """The first offset of each partition with a record of this time or later; the end if there is none.
+        """The first offset of each partition with a Kafka timestamp of this time or later; the end if there is none.
+
+        :func:`serde_chain.clients.confluent.times.offsets_at` looks at frames, too.
 
         Args:
             topic: The topic.
@@ -302,7 +316,7 @@ class PartitionReader:
                 return
             start = message.offset() + 1
             deadline = time.monotonic() + self.timeout_s
-        raise self._failure(
+        raise self.failure(
             f"no record came within {self.timeout_s:g} s", topic=topic, partition=partition, offset=start
         )
 
@@ -313,7 +327,7 @@ class PartitionReader:
             return False  # readers of the topic need no permission for a group that they do not join
         if error.code() == self.kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001, its documented name
             return True
-        raise self._failure(
+        raise self.failure(
             f"the partition cannot be read: {error.str()}", topic=message.topic(), partition=message.partition()
         )
 
@@ -356,7 +370,7 @@ class PartitionReader:
                     time.sleep(_SOON_S)
                     continue
                 self._consumer.poll(0)  # lets the client report its errors
-                raise self._failure(
+                raise self.failure(
                     self._problem("the broker did not answer", error.args[0]),
                     hint="Check bootstrap.servers and that the broker runs",
                     topic=topic,

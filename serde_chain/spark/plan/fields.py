@@ -7,7 +7,7 @@ from typing import Any
 
 from payload_stores.plugins import require
 from serde_chain.arrow.loop import declared_type
-from serde_chain.base import Data, Stage, SupportsFetch, removed_headers_of
+from serde_chain.base import Data, Deserializer, Stage, SupportsFetch, removed_headers_of
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.spark.plan.reading import FieldPlan
@@ -80,6 +80,7 @@ def _plan(
         restores=any(isinstance(stage, SupportsFetch) and stage.restores_records for stage in stages),
         markers=only.marker_headers() if isinstance(only, SupportsFetch) else None,
         removes=removed_headers_of(stages),
+        adds_headers=any(isinstance(stage, Deserializer) and stage.own_headers for stage in stages),
     )
 
 

@@ -38,6 +38,7 @@ class FieldPlan:
         markers: Headers of which every record that the stages change has at least one; None if they may change any
             record.
         removes: The headers that the stages remove; None if they may change headers in other ways.
+        adds_headers: Whether a stage hands headers to the reader.
     """
 
     is_key: bool
@@ -48,6 +49,7 @@ class FieldPlan:
     restores: bool = False
     markers: frozenset[str] | None = None
     removes: tuple[RemovedHeaders, ...] | None = None
+    adds_headers: bool = False
 
 
 @dataclass(frozen=True)
