@@ -105,7 +105,7 @@ def _cost(item: pytest.Item) -> int:
     fixtures = getattr(item, "fixturenames", ())
     costs = {
         "s3_server": 1, "broker": 2, "share_broker": 2,
-        "registry": 3, "java_serde_of_glue": 3, "java_serde_of_apicurio": 3,
+        "registry": 3, "java_serde_of_glue": 3, "java_serde_of_apicurio": 3, "pulsar_reader": 2,
     }  # fmt: skip
     return max((cost for name, cost in costs.items() if name in fixtures), default=0)
 
@@ -146,6 +146,12 @@ def java_serde_of_glue(pytestconfig: pytest.Config) -> JavaSerde:
 def java_serde_of_apicurio(pytestconfig: pytest.Config) -> JavaSerde:
     serde: JavaSerde = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "java_serde_of_apicurio")
     return serde
+
+
+@pytest.fixture(scope="session")
+def pulsar_reader(pytestconfig: pytest.Config) -> JavaSerde:
+    reader: JavaSerde = shared_servers.attach(pytestconfig.stash[shared_servers.BOARD], "pulsar_reader")
+    return reader
 
 
 @pytest.fixture(scope="session")

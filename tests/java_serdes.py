@@ -1,4 +1,4 @@
-"""The jars of the registries' Java serdes, fetched while other tests run.
+"""The jars of Java peers, of the registries' serdes and Pulsar's reader, fetched while other tests run.
 
 After a change of versions in ``tests/schemas/peers.xml``: ``python -m tests.java_serdes`` writes their checksums.
 """
@@ -22,7 +22,7 @@ class JavaSerde:
     """The jars of one part of ``tests/schemas/peers.xml``.
 
     Args:
-        part: ``glue`` or ``apicurio``.
+        part: ``glue``, ``apicurio`` or ``pulsar``.
         what: The contents, for messages.
     """
 
@@ -45,7 +45,7 @@ class JavaSerde:
 
 def _lock() -> None:
     sums: dict[str, str] = {}
-    for part in ("glue", "apicurio"):
+    for part in ("glue", "apicurio", "pulsar"):
         with tempfile.TemporaryDirectory() as name:
             retrieve((_HERE / "peers.xml").read_text(), part, Path(name), part)
             sums |= {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in Path(name).iterdir()}

@@ -156,6 +156,7 @@ SHARED: dict[str, tuple[Callable[[Board], Any], type[Any]]] = {
     # No servers, but they take as long to be there.
     "java_serde_of_glue": (lambda _board: JavaSerde("glue", "Glue's Java serde (39 MB)"), JavaSerde),
     "java_serde_of_apicurio": (lambda _board: JavaSerde("apicurio", "Apicurio's Java serde (32 MB)"), JavaSerde),
+    "pulsar_reader": (lambda _board: JavaSerde("pulsar", "Pulsar's reader (6 MB)"), JavaSerde),
 }
 """How the servers are started, and the classes of the objects that tests get, by the names of their fixtures."""
 BOARD = pytest.StashKey[Board]()
