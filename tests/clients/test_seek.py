@@ -1,6 +1,7 @@
 """The search by time, without a broker: frames, Kafka's timestamps, tombstones and gaps."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import suppress
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -31,18 +32,28 @@ class Stored(NamedTuple):
 Log = Mapping[int, Stored]
 
 
+def outcome(search: Generator[tuple[int, int], list[Moment], int], read: Callable[[int, int], list[Moment]]) -> int:
+    """Run a search to its end."""
+
+    def ranges() -> Generator[tuple[int, int], list[Moment], None]:
+        result.append((yield from search))
+
+    result: list[int] = []
+    running = ranges()
+    for start, end in running:
+        with suppress(StopIteration):
+            wanted = (start, end)
+            while True:
+                wanted = running.send(read(*wanted))
+    return result[0]
+
+
 def found(log: Log, wanted: int, *, low: int = 0, high: int = HIGH, reads: list[int] | None = None) -> int:
     """The result of the search; the broker answers by timestamps alone."""
     there = {offset: log[offset] for offset in sorted(log) if low <= offset < high}
     answer = next((offset for offset, record in there.items() if record.timestamp >= wanted), high)
-    search = first_at(low, high, answer, wanted)
-    seen: list[Moment] | None = None
-    while True:
-        try:
-            start, end = next(search) if seen is None else search.send(seen)
-        except StopIteration as result:
-            value: int = result.value
-            return value
+
+    def read(start: int, end: int) -> list[Moment]:
         assert low <= start < end <= high
         moments = [
             Moment(offset, record.time, record.entered is not None, record.is_tombstone)
@@ -53,6 +64,9 @@ def found(log: Log, wanted: int, *, low: int = 0, high: int = HIGH, reads: list[
         seen = moments[: len(before) + 1][:MOST_TOMBSTONES]
         if reads is not None:
             reads.append(len(seen))
+        return seen
+
+    return outcome(first_at(low, high, answer, wanted), read)
 
 
 def first(log: Log, wanted: int, low: int = 0) -> int:
@@ -147,16 +161,15 @@ def test_tombstones_of_a_relay_that_was_late(
     ids=["later", "earlier", "unframed"],
 )
 def test_few_records_of_a_million_are_read(make: Callable[[int], Stored], answer: int) -> None:
-    search = first_at(0, 1_000_000, answer, 7_654_321)
-    start, _ = next(search)
-    for _ in range(22):
+    reads: list[int] = []
+
+    def read(start: int, _end: int) -> list[Moment]:
+        reads.append(start)
         record = make(start)
-        try:
-            start, _ = search.send([Moment(start, record.time, record.entered is not None)])
-        except StopIteration as end:
-            assert end.value == 765_433
-            return
-    pytest.fail("more than 22 records were read")
+        return [Moment(start, record.time, record.entered is not None)]
+
+    assert outcome(first_at(0, 1_000_000, answer, 7_654_321), read) == 765_433
+    assert len(reads) <= 22
 
 
 def test_many_tombstones_are_not_all_read() -> None:
