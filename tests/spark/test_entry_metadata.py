@@ -9,7 +9,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from serde_chain import ConfigError
-from serde_chain.spark import entry_metadata
+from serde_chain.spark import decode, entry_metadata
 from serde_chain.wire.entry_metadata import EntryMetadataError, frame, peek
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "golden" / "pulsar_entry_metadata.json").read_text())
@@ -63,3 +63,27 @@ def test_a_malformed_frame_ends_the_query(spark: SparkSession) -> None:
         rows(spark, [frame(b"x", index=1)[:7]])
     with pytest.raises(ConfigError, match="Did you mean FAILFAST"):
         entry_metadata("value", mode="FAILFAS")
+
+
+@pytest.mark.parametrize("mode", ["FAILFAST", "PERMISSIVE"])
+@pytest.mark.parametrize("last", ["avro", "string"])
+def test_decode_hands_on_time_and_index(spark: SparkSession, last: str, mode: str) -> None:
+    payload = b"\x02" if last == "avro" else b"\x01"  # avro's 1
+    forged = [("serde-chain-entry-index", b"666"), ("band", b"g")]
+    values = [frame(payload, broker_timestamp=1_700_000_000_000, index=41), payload, None]
+    raw = spark.createDataFrame(
+        [(value, forged) for value in values], "value binary, headers array<struct<key: string, value: binary>>"
+    )
+    config = {
+        "value.deserializers": f"entry-metadata, {last}",
+        "avro.schema": '"int"',
+        "entry.metadata.headers": True,
+    }
+    decoded = raw.coalesce(1).transform(decode(config, mode=mode))
+    found = [[(header["key"], bytes(header["value"])) for header in row["headers"]] for row in decoded.collect()]
+    true = [("serde-chain-entry-timestamp", b"1700000000000"), ("serde-chain-entry-index", b"41")]
+    assert found == [[("band", b"g"), *true], [("band", b"g")], [("band", b"g")]]
+    # The headers alone: no column but theirs is read.
+    assert decoded.select("headers").collect() == decoded.select("headers", "value").select("headers").collect()
+    with pytest.raises(ConfigError, match=r'no column headers.*\.option\("includeHeaders", "true"\)'):
+        raw.drop("headers").transform(decode(config))
