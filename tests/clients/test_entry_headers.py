@@ -6,10 +6,12 @@ from typing import Any
 import confluent_kafka
 import pytest
 from aiokafka import AIOKafkaConsumer
+from kafka import KafkaConsumer
 
 from serde_chain import Consumer
 from serde_chain.clients.aiokafka import Consumer as AiokafkaConsumer
 from serde_chain.clients.dead_letters import read_dead_letter
+from serde_chain.clients.kafka_python import Deserializer
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.entry_metadata import frame
 
@@ -90,3 +92,17 @@ def test_a_dead_letter_is_the_record_as_it_was(broker: KafkaBroker, config: dict
         assert letter.value() == bad
         # With the writer's headers, which a replay writes again, and none that this reader has added.
         assert read_dead_letter(letter.headers()).headers == FORGED
+
+
+def test_kafka_python_gets_them(broker: KafkaBroker, topic: str) -> None:
+    fill(broker, topic, VALUES)
+    consumer = KafkaConsumer(
+        topic,
+        bootstrap_servers=broker.bootstrap_servers,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=int(SECONDS * 1000),
+        value_deserializer=Deserializer(CHAIN),
+    )
+    records = [next(consumer) for _ in VALUES]
+    consumer.close()
+    assert [(record.value, record.headers) for record in records] == EXPECTED
