@@ -121,7 +121,7 @@ def test_a_record_that_the_store_keeps_whole_brings_no_forged_ones() -> None:
     ctx = RecordContext("events", "value", [("band", b"g")], b"key", 0)
     value = SerializerChain.from_config(config)(bytes(1000), ctx)
     ((reference, stored),) = store.records.items()
-    store.records[reference] = StoredRecord(stored.value, [*stored.headers, *FORGED], stored.key, stored.timestamp)
+    store.records[reference] = StoredRecord(stored.value, (*stored.headers, *FORGED), stored.key, stored.timestamp)
     with DeserializerChain.from_config(config) as chain:
         assert chain(value, ctx) == bytes(1000)
     assert isinstance(ctx.headers, list)
@@ -129,7 +129,7 @@ def test_a_record_that_the_store_keeps_whole_brings_no_forged_ones() -> None:
     assert found == [b"0"]
     # Likewise if the frame is in the payload.
     inside = frame(b"x", broker_timestamp=TIME_MS)
-    store.records[reference] = StoredRecord(inside, [*stored.headers, *FORGED], stored.key, stored.timestamp)
+    store.records[reference] = StoredRecord(inside, (*stored.headers, *FORGED), stored.key, stored.timestamp)
     ctx = RecordContext("events", "value", [("_format", b"external")], b"key", 0)
     inner = DeserializerChain.from_config({**config, "value.deserializers": "large-message, entry-metadata"})
     with inner as chain:

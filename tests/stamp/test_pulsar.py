@@ -122,8 +122,7 @@ def test_pulsar_reads_what_the_relay_writes(
     reader.assign([confluent_kafka.TopicPartition(target, partition, 0) for partition in range(2)])
     got: dict[int, list[Any]] = {0: [], 1: []}
     while sum(map(len, got.values())) < 40:
-        message = reader.poll(30)
-        assert message is not None
+        message: Any = reader.poll(30)
         assert message.error() is None
         got[message.partition()].append(message.value())
     reader.close()

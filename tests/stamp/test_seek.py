@@ -76,7 +76,7 @@ def test_a_relay_that_was_late(kept: Callable[..., str], config: dict[str, Any],
     reader.assign([confluent_kafka.TopicPartition(target, 0, 0)])
     times: dict[int, int] = {}
     while len(times) < 20:
-        message = reader.poll(30)
+        message: Any = reader.poll(30)
         metadata = peek(message.value()) if message.value() is not None else None
         if metadata is not None:
             times[message.offset()] = metadata.broker_timestamp or 0
