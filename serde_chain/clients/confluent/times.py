@@ -177,5 +177,10 @@ def _first_records(
 def _late(
     reader: PartitionReader, topic: str, partition: int, ranges: Mapping[int, tuple[int, int]]
 ) -> ContextualError:
-    offset = ranges[partition][0]
-    return reader.failure("no record came in time", topic=topic, partition=partition, offset=offset)
+    return reader.failure(
+        "no record came in time",
+        hint="Check that the broker runs, or allow more time",
+        topic=topic,
+        partition=partition,
+        offset=ranges[partition][0],
+    )
