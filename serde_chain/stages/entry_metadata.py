@@ -148,12 +148,10 @@ class EntryMetadataDeserializer(Deserializer[bytes]):
         try:
             require_headers(ctx)
         except EncodeError:
-            failure = DecodeError(
+            raise DecodeError(
                 "time and index cannot be handed on: the record was passed without a list of headers",
                 hint=f"Pass a RecordContext, use serde_chain.Consumer, or set {HEADERS.name} = false",
-            )
-            failure.about_record = False
-            raise failure from None
+            ).marked(about_record=False) from None
         set_headers(ctx, known)
 
 
