@@ -23,6 +23,7 @@ TESTS = {
     "`decode`, engine `native`": "jvm/test_native.py::test_columns",
     "engine `arrow`, values as `from_avro`'s": "test_random_schemas.py::test_equal_to_from_avro[0-arrow]",
     "`resolve`": "test_resolve.py::test_resolve[arrow]",
+    '`deserialize_udf`, `kind="pandas"`': "test_udf_kinds.py::test_deserialize_typed_values[pandas]",
     "`encode` of structs, engine `arrow`": "test_sink.py::test_encode[arrow]",
     "`encode`, engine `native`": "test_sink.py::test_encode[native]",
     "`encode`, streaming": "test_sink.py::test_from_kafka_to_kafka_by_streams",
