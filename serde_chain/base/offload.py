@@ -41,8 +41,14 @@ class RecordLimits(Protocol):
     def denied(self, ctx: Context | None) -> str | None:
         """Why the record must not be offloaded; None if it may be."""
 
+    def ask_policy(self, ctx: Context | None) -> Transfer[Any] | None:
+        """The question that :meth:`compacted` needs answered about the record's topic; None if it is known.
+
+        Unlike :meth:`ask`, it is independent of the topic's limit: the limits of the client alone have it too.
+        """
+
     def compacted(self, ctx: Context | None) -> bool:
-        """Whether the record's topic is compacted."""
+        """Whether the record's topic is known to be compacted."""
 
 
 @runtime_checkable
@@ -113,6 +119,13 @@ class SupportsOffload(SupportsUploads, Protocol):
 
     def offload(self, data: Buffer, ctx: Context | None) -> Transfer[Any]:
         """Offload a payload, regardless of its size."""
+
+    def ask_policy(self, ctx: Context | None) -> Transfer[Any] | None:
+        """The question to be answered before payloads of a record are uploaded; None if there is none.
+
+        It is whether the topic is compacted, where that decides on the ids of payloads. A stage that uploads several
+        payloads of a record asks once, before :meth:`upload`.
+        """
 
     def upload(self, data: Any, ctx: Context | None, *, inline_bytes: int) -> Any:
         """Publish a payload for a stage that keeps the reference itself.

@@ -27,7 +27,7 @@ from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
 from serde_chain.schemas.schema_registry import idle_options
-from serde_chain.stages.large_message.options import ACCEPT, DOWNLOADS_BYTES, STORE, THRESHOLD
+from serde_chain.stages.large_message.options import ACCEPT, DOWNLOADS_BYTES, ID, STORE, THRESHOLD
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
 
@@ -36,6 +36,12 @@ __all__ = ["print_config"]
 Options: TypeAlias = Collection[Option[Any]]
 
 _HIDDEN = "********"
+# What else there is to say of a default.
+_MORE = {
+    ACCEPT.name: "; with the store hop, hop too",
+    ID.name: "; content in compacted topics, if the client asks for that: kafka-python and chains without a client do "
+    "not, and users need DESCRIBE_CONFIGS",
+}
 _SECRET_WORDS = (
     "password", "secret", "token", "credential", "user.info", "jaas", "private", "access.key", "ssl.key",
     "encryption.keys",
@@ -187,8 +193,7 @@ def _settings(
     if option is DOWNLOADS_BYTES:
         return [(option.name, f"{DOWNLOADS_BYTES_OF_CONSUMERS} (default; {option.default} in Spark)")]
     default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
-    more = "; with the store hop, hop too" if option is ACCEPT else ""
-    return [(option.name, f"{str(default).lower()} (default{more})")]
+    return [(option.name, f"{str(default).lower()} (default{_MORE.get(option.name, '')})")]
 
 
 def _shown(key: str, value: object, options: Options) -> object:

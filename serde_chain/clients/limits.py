@@ -173,6 +173,7 @@ class ClientLimits:
         sends_again: Whether the client sends records again that the broker refuses for their size. Otherwise, every
             record waits for its topic's limit.
         only: The topic of all records, if there is one, and its limit is known.
+        policies: Answers whether topics are compacted; None: ``topics`` does.
     """
 
     def __init__(
@@ -186,7 +187,9 @@ class ClientLimits:
         learnt_max_bytes: int | None = None,
         sends_again: bool = True,
         only: str | None = None,
+        policies: Topics | None = None,
     ) -> None:
+        self._own_policies, self._policies = policies, topics if policies is None else policies
         self._sends_again = sends_again
         self._max_bytes = message_max_bytes
         self._learnt_max_bytes = message_max_bytes if learnt_max_bytes is None else learnt_max_bytes
@@ -205,13 +208,17 @@ class ClientLimits:
         """The limits of the client alone."""
         if self._topics is None:
             return self
-        return ClientLimits(self._max_bytes, self._overhead, None, is_key=self._is_key, setting=self._name)
+        return ClientLimits(
+            self._max_bytes, self._overhead, None, is_key=self._is_key, setting=self._name, policies=self._own_policies
+        )
 
     def ask(self, ctx: Context | None) -> Transfer[Any] | None:
         """The question to the broker, if the topic's limit applies and is unknown; None otherwise."""
-        if self._topics is None or ctx is None or not ctx.topic or self._topics.known(ctx.topic) is not None:
-            return None
-        return Question(partial(self._topics.learn, ctx.topic), lambda _limit: None)
+        return _question(self._topics, ctx)
+
+    def ask_policy(self, ctx: Context | None) -> Transfer[Any] | None:
+        """The question to the broker, if it is unknown whether the topic is compacted; None otherwise."""
+        return _question(self._policies, ctx)
 
     def fits_any_topic(self, size: int, ctx: Context | None) -> bool:
         """Whether a field is so small that any topic accepts it, so that no answer of a broker is needed.
@@ -230,7 +237,7 @@ class ClientLimits:
 
     def largest(self, ctx: Context | None) -> int:
         """The largest field that client and topic accept in this record, less the overhead of later stages."""
-        topic_max = self._answer(ctx).max_bytes
+        topic_max = _answer(self._topics, ctx).max_bytes
         max_bytes = self._max_bytes if topic_max is None else self._learnt_max_bytes
         if self._is_key:  # regardless of headers: equal keys are offloaded in all records or in none
             return largest_key(max_bytes, None, topic_max) - self._overhead
@@ -240,7 +247,7 @@ class ClientLimits:
     def denied(self, ctx: Context | None) -> str | None:
         """Hop's rule: a user without permission to see the topic's limit does not offload."""
         topic = "" if ctx is None else str(ctx.topic)
-        if not self._answer(ctx).denied:
+        if not _answer(self._topics, ctx).denied:
             return None
         reason = f"this user may not see the limit of the topic {topic} (DESCRIBE_CONFIGS)"
         if topic not in self._warned:
@@ -249,11 +256,29 @@ class ClientLimits:
         return reason
 
     def compacted(self, ctx: Context | None) -> bool:
-        """Whether the record's topic is known to be compacted."""
-        return bool(self._answer(ctx).compacted)
+        """Whether the record's topic is known to be compacted.
 
-    def _answer(self, ctx: Context | None) -> TopicLimit:
-        """The broker's answer about the record's topic; without limit if it does not apply, or there is no topic."""
-        if self._topics is None or ctx is None or not ctx.topic:
-            return TopicLimit()
-        return self._topics.learn(ctx.topic)
+        A user without permission to see that gets a warning, once for each topic, if its records have keys: compacted
+        topics accept no others.
+        """
+        limit = _answer(self._policies, ctx)
+        if limit.denied and ctx is not None and key_of(ctx) is not None and ctx.topic not in self._warned:
+            self._warned.add(ctx.topic)
+            _log.warning(
+                "ids of payloads are random: this user may not see whether the topic %s is compacted "
+                "(DESCRIBE_CONFIGS). Set large.message.id",
+                ctx.topic,
+            )
+        return bool(limit.compacted)
+
+
+def _question(topics: Topics | None, ctx: Context | None) -> Transfer[Any] | None:
+    """The question about a record's topic; None if it does not matter, or the answer is known."""
+    if topics is None or ctx is None or not ctx.topic or topics.known(ctx.topic) is not None:
+        return None
+    return Question(partial(topics.learn, ctx.topic), lambda _limit: None)
+
+
+def _answer(topics: Topics | None, ctx: Context | None) -> TopicLimit:
+    """The broker's answer about the record's topic; without limit if it does not apply, or there is no topic."""
+    return TopicLimit() if topics is None or ctx is None or not ctx.topic else topics.learn(ctx.topic)

@@ -11,7 +11,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Final, Protocol
 
 from payload_stores.daemon_threads import run_in_daemon_thread
@@ -50,10 +50,10 @@ _UNKNOWN_TTL_S: Final = 1.0
 _UNANSWERED_TTL_S: Final = 60.0
 # Beyond the client's own deadline.
 _GRACE_S: Final = 1.0
-_UNTIL_THEN: Final = "records up to the client's own limit are sent, and larger ones are offloaded"
+_UNTIL_THEN: Final = "records up to the client's own limit are sent, and larger ones are offloaded, with random ids"
 _ADVICE: Final = (
     "Check that the broker is running, and answers DescribeConfigs; or switch offloading off with automatic_offload = "
-    "false where it goes to hop, or set large.message.threshold.bytes to a number where it is auto"
+    "false where it goes to hop, set large.message.threshold.bytes to a number where it is auto, and large.message.id"
 )
 
 
@@ -291,8 +291,35 @@ def warn_of_no_question(stages: Iterable[object], problem: str, setting: str) ->
         )
 
 
+class _Unasked:
+    """What a client knows of topics that cannot ask: nothing. A :class:`~serde_chain.clients.limits.Topics`."""
+
+    def known(self, topic: str) -> TopicLimit:
+        """There will be no better answer."""
+        return self.learn(topic)
+
+    def learn(self, _topic: str) -> TopicLimit:
+        """Called for the first payload that is uploaded with an id of no explicit kind."""
+        _warn_of_ids()
+        return TopicLimit()
+
+    def forget(self, topic: str) -> None:
+        """There is nothing to forget."""
+
+
+@cache
+def _warn_of_ids() -> None:
+    """Warn once per process: it is the same for each chain and topic."""
+    _log.warning(
+        "this client does not ask the broker whether topics are compacted, so ids of payloads are random. Set "
+        "large.message.id: content or keyed for compacted topics, random for others"
+    )
+
+
 class LearntLimits:
     """Makes the limits of a client's stages, with those of topics if a stage negotiates.
+
+    Whether topics are compacted is asked for in any case, by the first payload of each that is uploaded.
 
     Args:
         admin: Makes the one who asks; None if this client cannot ask: :func:`warn_of_no_question` says so.
@@ -333,6 +360,7 @@ class LearntLimits:
         self._sends_again = sends_again
         self._answers = answers
         self._only = only
+        self._asked: TopicLimits | None = None
 
     def __call__(self, stage: SupportsUploads, overhead: int, is_key: bool) -> ClientLimits:
         """The limits for a stage.
@@ -342,10 +370,13 @@ class LearntLimits:
             overhead: Bytes that later stages add.
             is_key: Whether it is for keys.
         """
-        if stage.negotiates and self.topics is None and self._admin is not None:
-            self.topics = TopicLimits(
+        if self._asked is None and self._admin is not None:
+            # Nothing is asked, and no connection is made, before the first question.
+            self._asked = TopicLimits(
                 self._admin(), ttl_ms=stage.limits_ttl_ms, timeout_ms=self._timeout_ms, answers=self._answers
             )
+        if stage.negotiates:
+            self.topics = self._asked
         return ClientLimits(
             self._max_bytes,
             overhead + self._room,
@@ -355,4 +386,10 @@ class LearntLimits:
             learnt_max_bytes=self._learnt_max_bytes,
             sends_again=self._sends_again,
             only=self._only if stage.negotiates else None,
+            policies=_Unasked() if self._asked is None else self._asked,
         )
+
+    def close(self) -> None:
+        """Release the connection."""
+        if self._asked is not None:
+            self._asked.close()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from payload_stores.options import Option, integer
+from serde_chain.catalogue import find_format
 from serde_chain.cli.delivery_time import short_delivery_times
 from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, UnknownError
 from serde_chain.cli.output import number
@@ -17,7 +18,7 @@ from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.clients.dead_letters import ROOM_BYTES
 from serde_chain.clients.limits import largest_value
 from serde_chain.config import DEAD_LETTER_TOPIC
-from serde_chain.stages.large_message.options import AUTO, ID, THRESHOLD
+from serde_chain.stages.large_message.options import AUTO, FORMAT, ID, THRESHOLD
 
 __all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest_records", "permissions", "sizes", "topics"]
 
@@ -85,7 +86,10 @@ def sizes(look: Look) -> Iterator[Check]:
             yield Check(
                 "limits",
                 Level.WARNING,
-                "this user may not read the topic's limits, so they were not compared",
+                "this user may not read the topic's limits, so they were not compared"
+                + (
+                    "; if it is compacted, ids of payloads are random all the same" if _chooses_ids(look, topic) else ""
+                ),
                 "Permit DESCRIBE_CONFIGS on the topic",
                 topic,
             )
@@ -184,7 +188,16 @@ def cleanup(look: Look) -> Iterator[Check]:
         if config is None or facts is None or not look.writes:
             continue
         strategy = ID.read(config)
-        if facts.compacted and strategy == "random":
+        if facts.compacted and _chooses_ids(look, topic):
+            yield Check(
+                "ids",
+                Level.WARNING,
+                f"the topic is compacted, and {ID.name} is unset, so ids depend on the client: content ids, but random "
+                "ones with kafka-python and in chains without a client, which do not ask for that",
+                f"Set {ID.name} = keyed or content",
+                topic,
+            )
+        elif facts.compacted and strategy == "random":
             yield Check(
                 "ids",
                 Level.WARNING,
@@ -203,6 +216,14 @@ def cleanup(look: Look) -> Iterator[Check]:
             )
         else:
             yield Check("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's cleanup policy", topic=topic)
+
+
+def _chooses_ids(look: Look, topic: str) -> bool:
+    """Whether ids depend on the topic's cleanup policy."""
+    config = next(iter(look.stores_of(topic)), None)
+    if config is None or not look.writes or config.get(ID.name) is not None:
+        return False
+    return "content" in find_format(FORMAT.read(config)).id_strategies
 
 
 def clocks(look: Look) -> Iterator[Check]:

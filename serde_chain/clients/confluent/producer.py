@@ -129,10 +129,10 @@ class Producer(Generic[ValueT]):
         warn_of_other_side(setup, SERIALIZE)
         self._journal: Journal | None = None
         try:
-            setup, topics = limited(setup)
+            setup, limits = limited(setup)
             self._journal = setup.open_journal()
             is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
-            client = setup.client if topics is None else _giving_way(setup)
+            client = setup.client if limits.topics is None else _giving_way(setup)
             self._producer = confluent_kafka.Producer(_shielded(client) if is_idempotent else client)
             setup, self._payloads = _with_payloads(setup, self._producer)
             setup.tell_cluster(self._producer.cluster_id)
@@ -145,8 +145,9 @@ class Producer(Generic[ValueT]):
         self._is_closed = self._is_drained = False
         self._key, self._value = setup.key, setup.value
         self._encoder = Encoder(setup.key, setup.value, blocks=self._blocks)
-        self._topics = topics  # if a stage negotiates
-        negotiation = None if topics is None else _negotiation(setup, topics)
+        self._limits = limits
+        self._topics = limits.topics  # if a stage negotiates
+        negotiation = None if limits.topics is None else _negotiation(setup, limits.topics)
         own = setup.client.get("on_delivery")
         errors_only = _ERRORS_ONLY.read(setup.config)
         checks_reports = is_idempotent and not errors_only
@@ -561,8 +562,7 @@ class Producer(Generic[ValueT]):
             finally:
                 if self._journal is not None:
                     self._journal.close()
-                if self._topics is not None:
-                    self._topics.close()
+                self._limits.close()
                 self._setup.close()
             vars(self).pop("produce", None)  # it refers to this object
             self._is_closed = is_closed  # last: after an interrupt, the next call closes what is left
@@ -656,11 +656,11 @@ def _learnt_max(config: Mapping[str, object]) -> int:
     return max(most, min(LARGEST_MESSAGE, _QUEUE_KBYTES.read(config) * 1024))
 
 
-def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[SerializerChain], TopicLimits | None]:
+def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[SerializerChain], LearntLimits]:
     """The chains with the client's limits: they also offload payloads that the client would refuse.
 
     Returns:
-        The setup, and the limits of topics if a stage negotiates.
+        The setup, and its limits.
 
     Raises:
         ConfigError: A threshold is above the client's limit.
@@ -673,8 +673,7 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
         learnt_max_bytes=_learnt_max(setup.config),
         sends_again=True,
     )
-    setup = setup.with_limits(limits)
-    return setup, limits.topics
+    return setup.with_limits(limits), limits
 
 
 def _copy(headers: Headers | None) -> list[Header]:

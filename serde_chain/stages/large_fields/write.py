@@ -46,7 +46,6 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
     plain: Callable[[Any], Any] | None = None
     _kind = SerializerChain
     _slots_key = "large.message.uploads.in.flight"
-    _limits: RecordLimits | None = None
     _model: ModelOfRecords | None = None
     _chain: SerializerChain | None
     _mover: SupportsOffload
@@ -130,7 +129,7 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
             )
         # The record is serialized after the upload. Until then, the caller may use the object again.
         data = snapshot(data)
-        if self._limits is not None and (question := self._limits.ask(ctx)) is not None:
+        if (question := self._mover.ask_policy(ctx)) is not None:
             question.size = sum(_size(content) for content in found.values())
             return then(question, lambda _: self._upload(data, found, ctx))
         return self._upload(data, found, ctx)
@@ -262,8 +261,7 @@ class LargeFieldsSerializer(LargeFields, Serializer[Any]):
 
     def with_limits(self, limits: RecordLimits) -> Self:
         """The stage with a client's limits; only whether a topic is compacted counts."""
-        own = limits if self.negotiates else limits.of_client()
-        return self._with(_mover=self._mover.with_limits(limits), _limits=own)
+        return self._with(_mover=self._mover.with_limits(limits))
 
     def within(self, writer: RecordWriter) -> Self:
         """The stage with its payloads in a client's transactions, where the store supports that."""

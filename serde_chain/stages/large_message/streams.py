@@ -66,6 +66,11 @@ class Source(ABC):
             EncodeError: The file is unreadable.
         """
 
+    @property
+    @abstractmethod
+    def is_repeatable(self) -> bool:
+        """Whether the value can be read twice, which content ids require. Known after :meth:`peek`."""
+
     @abstractmethod
     def reading(self) -> AbstractContextManager[Reading]:
         """Read the value from its beginning, within a ``with`` block.
@@ -146,6 +151,10 @@ class _AtPath(Source):
             size = os.fstat(file.fileno()).st_size
             return _exactly(self, file, most) if size <= most else None
 
+    @property
+    def is_repeatable(self) -> bool:
+        return True
+
     @contextmanager
     def reading(self) -> Iterator[Reading]:
         with self._opened() as file:
@@ -212,6 +221,10 @@ class _OpenFile(Source):
         finally:
             self._rewind()
         return head if len(head) <= most else None
+
+    @property
+    def is_repeatable(self) -> bool:
+        return self._start is not None
 
     @contextmanager
     def reading(self) -> Iterator[Reading]:

@@ -110,7 +110,6 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         self._format, self._id_strategy = format_to_write(config, is_key=is_key)
         if self._id_strategy == MURMUR3:
             murmur3_digest(b"")  # report a missing library now
-        self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies
         if self._format.offloads_at_threshold:
             self._threshold -= 1
         compression = COMPRESSION.read(config)
@@ -123,6 +122,9 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if JOURNAL_PATH.read(config) is not None and not (follows and self._store.reference("topic", str(uuid4()))):
             _warn_of_journal(self._store.scheme)
         self._has_unique_ids = self._id_strategy == "random" and follows and _makes_unique_ids(self._store)
+        # Equal keys have equal references anyway; a store with references of its own shares none.
+        may_share = self._id_strategy == "random" and follows and self._store.stable_references
+        self._chooses_id = config.get(ID.name) is None and "content" in self._format.id_strategies and may_share
         if config.get(ID.name) not in {None, "random"} and not follows:
             _warn_of_ids(self._store.scheme)
         # hop's clients use the topic's limit, regardless of other formats' threshold.
@@ -315,9 +317,13 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
             self._check_streams(data)
             if (small := data.peek(inline_bytes)) is not None:
                 return small
-        transfer = self._upload(data, ctx, None, optional=False)
-        transfer.gives_reference = True
-        return transfer
+        return self._upload(data, ctx, None, optional=False, gives_reference=True)
+
+    def ask_policy(self, ctx: Context | None) -> Transfer[Any] | None:
+        """The question whether the topic is compacted, if ids depend on it. See :class:`SupportsOffload`."""
+        if (stage := self._for(ctx)) is not self:
+            return stage.ask_policy(ctx)
+        return self._limits.ask_policy(ctx) if self._chooses_id and self._limits is not None else None
 
     def owns(self, reference: str) -> bool:
         """Whether a payload is in one of the stage's stores, and deletable there."""
@@ -336,18 +342,24 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         return self._routes.find(str(ctx.topic)) or self
 
     def _upload(
-        self, data: Buffer | Source, ctx: Context | None, denied: str | None, *, optional: bool = True
-    ) -> _Upload:
+        self,
+        data: Buffer | Source,
+        ctx: Context | None,
+        denied: str | None,
+        *,
+        optional: bool = True,
+        gives_reference: bool = False,
+    ) -> Transfer[Any]:
         topic = topic_of(ctx, "large-message")
         if not self._format.in_band or self._compress is not None:
             require_headers(ctx)  # before the upload, which would be orphaned
-        is_compacted = self._chooses_id and self._limits is not None and self._limits.compacted(ctx)
         size = None if isinstance(data, Source) else len(data)
-        return _Upload(
-            self,
-            data,
-            ctx,
-            _Order(
+
+        def upload(_answer: object) -> _Upload:
+            # An open pipe cannot be read twice.
+            chooses = self._chooses_id and not (isinstance(data, Source) and not data.is_repeatable)
+            is_compacted = chooses and self._limits is not None and self._limits.compacted(ctx)
+            order = _Order(
                 topic,
                 "content" if is_compacted else self._id_strategy,
                 key_of(ctx),
@@ -355,8 +367,14 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 denied,
                 optional,
                 observer("offload", ctx, size, store=self._store.scheme, id=self._id_strategy),
-            ),
-        )
+            )
+            return _Upload(self, data, ctx, order, gives_reference=gives_reference)
+
+        question = self.ask_policy(ctx)
+        if question is None:
+            return upload(None)
+        question.size = HELD_BYTES if size is None else size  # held until the answer arrives
+        return cast("Transfer[Any]", then(question, upload))
 
     def choose_id(self, data: Buffer | Source, order: _Order) -> str | None:
         """Make an id unique to this payload; for the stage's own transfer.
@@ -562,19 +580,28 @@ class _Declined:
 class _Upload(Transfer["Reference | _Declined"]):
     """Publishes the payload of one record.
 
-    Attributes:
+    Args:
+        stage: The stage.
+        data: The payload, or its source.
+        ctx: The record around it.
+        order: The facts about the record.
         gives_reference: Whether it resumes with the reference instead of a placeholder.
     """
 
-    gives_reference = False
-
     def __init__(
-        self, stage: LargeMessageSerializer, data: Buffer | Source, ctx: Context | None, order: _Order
+        self,
+        stage: LargeMessageSerializer,
+        data: Buffer | Source,
+        ctx: Context | None,
+        order: _Order,
+        *,
+        gives_reference: bool,
     ) -> None:
         self._stage = stage
         self._data = data
         self._ctx = ctx
         self._order = order
+        self._gives_reference = gives_reference
         self._payload_id: str | None = None
         self.size = HELD_BYTES if isinstance(data, Source) else len(data)
 
@@ -595,6 +622,6 @@ class _Upload(Transfer["Reference | _Declined"]):
         return self._stage.publish(without_deadline(self._stage.store), self._data, self._order, self._payload_id)
 
     def resume(self, outcome: Reference | _Declined, /) -> Any:
-        if self.gives_reference:
+        if self._gives_reference:
             return outcome
         return self._stage.replace(self._data, self._ctx, outcome)
