@@ -166,7 +166,7 @@ def test_routes_ask_for_their_own_topics(
     config: dict[str, Any], compacted: str, new_topic: "NewTopic", asked: list[str]
 ) -> None:
     routed = new_topic(1, {"cleanup.policy": "compact"})
-    route = {
+    route: dict[str, Any] = {
         "large.message.route.here.topics": routed,
         "large.message.route.here.large.message.id": "random",
     }
