@@ -81,6 +81,12 @@ def _on_topics(command: Callable[..., None]) -> Callable[..., None]:
 )
 @click.option("--delete", is_flag=True, help="Delete the orphans.  [default: only count them]")
 @click.option(
+    "--tombstones",
+    is_flag=True,
+    help="Delete also payloads of keys that were deleted: in compacted topics, the records before a tombstone older "
+    "than --grace do not count.",
+)
+@click.option(
     "--manifest",
     type=click.Path(dir_okay=False, path_type=Path),
     help="File for the list of deleted payloads.  [default: a new one in the current folder]",
@@ -108,6 +114,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
     as_json: bool,
     grace: int,
     delete: bool,
+    tombstones: bool,
     manifest: Path | None,
     checkpoint: str | None,
     deletes: int,
@@ -122,7 +129,13 @@ def sweep(  # noqa: PLR0917, click passes them by name
         if engine == _LOCAL:
             raise click.UsageError("--checkpoint is for --engine spark: a local sweep keeps its listing in TMPDIR.")
         engine = _SPARK
-    options: dict[str, Any] = {"grace_ms": grace, "delete": delete, "manifest": manifest, "deletes_in_flight": deletes}
+    options: dict[str, Any] = {
+        "grace_ms": grace,
+        "delete": delete,
+        "manifest": manifest,
+        "deletes_in_flight": deletes,
+        "tombstones": tombstones,
+    }
     started = time.monotonic()
     if _is_local(engine, master, conf, file, topics):
         from serde_chain import jobs
@@ -147,6 +160,9 @@ def sweep(  # noqa: PLR0917, click passes them by name
         ),
         f"{report.orphans:,} of these {are(report.orphans)} in no record",
     ]
+    if tombstones:
+        dead = number(report.dead_keys, "key")
+        lines.insert(0, f"{dead} {are(report.dead_keys)} deleted by a tombstone older than the grace period")
     if delete:
         lines.append(f"{report.deleted:,} deleted, {report.bytes:,} bytes")
         lines += [f"listed in {report.manifest}"] if report.manifest else []

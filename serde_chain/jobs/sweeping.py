@@ -4,6 +4,11 @@ The order makes it safe beside producers. The stores are listed first, then the 
 records are read before each page of deletions. A payload that is old enough to be listed, and in no record of the log
 by then, belongs to no future record either: a producer sends its record within the grace period, or renews the
 object.
+
+With tombstones, the records of a dead key do not count (KIP-1159, clean-up of compacted topics). A key is dead if
+its newest record is a tombstone that is committed and older than the grace period. Tombstones are looked for before
+the records are read, and among committed records only: an aborted one deletes nothing. Every other record of the key
+that is read afterwards, committed or not, revives it.
 """
 
 from __future__ import annotations
@@ -26,7 +31,14 @@ from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
 from serde_chain.jobs.folders import Folder, Listed, folders_of, stores_of
 from serde_chain.jobs.manifest import Manifest
 from serde_chain.jobs.references import ReferencePlan, open_readers, plan_reading
-from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends, TopicBounds, named_topics
+from serde_chain.jobs.topics import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    Ends,
+    TopicBounds,
+    compacted_topics,
+    named_topics,
+)
 
 __all__ = [
     "DAY_MS",
@@ -45,6 +57,7 @@ _log = logging.getLogger("serde_chain")
 DAY_MS: Final = 86_400_000
 # Answers take time, and have a resolution of seconds.
 _SKEW: Final = timedelta(seconds=10)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 # librdkafka's defaults, in ms.
 _DELIVERY: Final = (("delivery.timeout.ms", "message.timeout.ms"), 300_000)
 _TRANSACTION: Final = (("transaction.timeout.ms",), 60_000)
@@ -66,6 +79,8 @@ class SweepReport:
         manifest: The list of deleted payloads, a file with one JSON object per line; None if nothing was deleted.
         warnings: Messages for the operator: a short grace period, skipped stores, unreadable placeholders, payloads
             that could not be deleted.
+        dead_keys: Number of keys whose records do not count, because a tombstone follows them; 0 unless tombstones
+            were asked for.
     """
 
     live: int
@@ -75,6 +90,7 @@ class SweepReport:
     bytes: int
     manifest: Path | None
     warnings: tuple[str, ...] = ()
+    dead_keys: int = 0
 
 
 @dataclass(frozen=True)
@@ -87,7 +103,8 @@ class Scope:
         readers: Its chains, by field.
         stores: The stores.
         folders: The topics' folders in stores that support listing and deletion.
-        before: Only payloads written before this time are listed.
+        before: Only payloads written before this time are listed, and only tombstones written before it count.
+        compacted: The topics in which tombstones count.
     """
 
     config: Mapping[str, object]
@@ -96,6 +113,12 @@ class Scope:
     stores: Sequence[PayloadStore]
     folders: Sequence[Folder]
     before: datetime
+    compacted: frozenset[str] = frozenset()
+
+    @property
+    def before_ms(self) -> int:
+        """The same time in ms since the epoch."""
+        return (self.before - _EPOCH) // timedelta(milliseconds=1)
 
 
 class Unreadable(NamedTuple):
@@ -151,10 +174,22 @@ class SweepEngine(Protocol):
             The number of payloads by the index of their folder.
         """
 
+    def bury(self, first: Ends, ends: Ends) -> None:
+        """Find the dead keys: those whose newest committed record in a partition is a tombstone that is old enough.
+
+        Called only if tombstones count in some topics.
+
+        Args:
+            first: Start offsets of these topics' partitions.
+            ends: End offsets of their committed records.
+        """
+
     def read(self, first: Ends, ends: Ends) -> Read:
         """Read the records between some offsets, and keep the names of the payloads that they refer to.
 
-        Records removed from a partition's beginning in the meantime are omitted: no reader sees them any more.
+        Records removed from a partition's beginning in the meantime are omitted: no reader sees them any more. A dead
+        key's records before its tombstone do not count. A later record revives the key, as does one in a partition
+        without a tombstone; then all its records count, including those of earlier calls.
         """
 
     def compare(self) -> Iterator[tuple[int, int]]:
@@ -171,7 +206,10 @@ class SweepEngine(Protocol):
         """Those of a page to which no record refers that was read since the comparison."""
 
     def count_live(self) -> int:
-        """The number of different references in all records that were read."""
+        """The number of different references in all records that count."""
+
+    def count_dead(self) -> int:
+        """The number of dead keys."""
 
 
 def run_sweep(
@@ -184,6 +222,7 @@ def run_sweep(
     manifest: str | Path | None,
     progress: Progress | None,
     deletes_in_flight: int = IN_FLIGHT,
+    tombstones: bool = False,
 ) -> SweepReport:
     """Sweep with an engine.
 
@@ -196,6 +235,7 @@ def run_sweep(
         manifest: The file for the list of deleted payloads; None for a new one in the current folder.
         progress: Called with the current activity and a number.
         deletes_in_flight: Most deletions at a time.
+        tombstones: Do not count the records of dead keys.
 
     Raises:
         ConfigError: The configuration is wrong, or none of its stores supports both listing and deletion.
@@ -215,11 +255,14 @@ def run_sweep(
                 hint="Use their own retention: an expiration in the store, or its server's",
             )
         now, skew = _now([folder.store for folder in folders])
-        scope = Scope(config, plan, readers, stores, folders, now - timedelta(milliseconds=grace_ms))
+        compacted = compacted_topics(config, plan.topics) if tombstones else frozenset[str]()
+        scope = Scope(config, plan, readers, stores, folders, now - timedelta(milliseconds=grace_ms), compacted)
         bounds = stack.enter_context(TopicBounds(config, plan.topics, READ_UNCOMMITTED))
         engine = stack.enter_context(open_engine(scope))
         run = _Sweep(scope, bounds, engine, progress or _no_progress)
         run.warn(grace_ms, unable, skew)
+        if tombstones:
+            run.warn_of_others()
         return run.run(Manifest(manifest) if delete else None, deletes_in_flight)
 
 
@@ -285,6 +328,11 @@ class _Sweep:
         for store in unable:
             self._warn(f"the store {store.scheme} is skipped: it does not support both listing and deletion")
 
+    def warn_of_others(self) -> None:
+        """Warn of topics in which tombstones do not count."""
+        if others := [topic for topic in self._scope.plan.topics if topic not in self._scope.compacted]:
+            self._warn(f"tombstones do not count in topics that are not compacted: {', '.join(others)}")
+
     def _warn(self, text: str) -> None:
         self._warnings.append(text)
         _log.warning("sweep: %s", text)
@@ -293,7 +341,10 @@ class _Sweep:
         """List, read and compare; delete if there is a manifest."""
         self._bounds.bounds()  # report a missing topic before a long listing
         by_topic = self._list()
+        if self._scope.compacted:
+            self._bury()
         self._read_all(by_topic)
+        dead = self._engine.count_dead()
         orphans, size = self._compare() if by_topic.total() else (0, 0)
         deleted = 0
         if manifest is not None:
@@ -309,6 +360,7 @@ class _Sweep:
             size,
             manifest.path if manifest is not None and deleted else None,
             tuple(self._warnings),
+            dead,
         )
 
     def _list(self) -> Counter[str]:
@@ -320,6 +372,16 @@ class _Sweep:
         except PayloadStoreError as error:
             raise _failed("the store cannot be listed", error) from error
         return by_topic
+
+    def _bury(self) -> None:
+        """Find the dead keys among the records that are committed by now."""
+        # The topics' ids are those of the run's bounds, which were asked for before, and are compared afterwards.
+        with TopicBounds(self._scope.config, sorted(self._scope.compacted), READ_COMMITTED) as committed:
+            first, ends = committed.bounds()
+        places = [place for place in ends if first[place] < ends[place]]
+        if places:
+            self._progress("records to search for tombstones", sum(ends[place] - first[place] for place in places))
+            self._engine.bury(*({place: offsets[place] for place in places} for offsets in (first, ends)))
 
     def _read_all(self, by_topic: Counter[str]) -> None:
         first, ends = self._bounds.bounds()

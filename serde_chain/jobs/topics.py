@@ -11,11 +11,27 @@ from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from serde_chain import config as configuration
-from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
+from serde_chain.clients.confluent.partitions import (
+    TIMEOUT_S,
+    PartitionReader,
+    client_settings,
+    log_error,
+    make_client,
+)
+from serde_chain.clients.confluent.topic_limits import TopicLimits
 from serde_chain.config import Config
-from serde_chain.errors import ConfigError, JobError
+from serde_chain.errors import ConfigError, JobError, TopicLimitError
 
-__all__ = ["GROUP", "READ_COMMITTED", "READ_UNCOMMITTED", "Ends", "TopicBounds", "count_records", "named_topics"]
+__all__ = [
+    "GROUP",
+    "READ_COMMITTED",
+    "READ_UNCOMMITTED",
+    "Ends",
+    "TopicBounds",
+    "compacted_topics",
+    "count_records",
+    "named_topics",
+]
 
 _log = logging.getLogger("serde_chain")
 
@@ -129,6 +145,52 @@ class TopicBounds:
                 partition=back[1],
             )
         return first, now
+
+
+def compacted_topics(config: Mapping[str, object], topics: Sequence[str]) -> frozenset[str]:
+    """The compacted ones of some topics, in which a null value is a tombstone.
+
+    Args:
+        config: Flat configuration of a client.
+        topics: The topics.
+
+    Raises:
+        JobError: None is compacted, one does not exist, or the broker does not say whether one is compacted.
+    """
+    settings = {"log_level": 0, **client_settings(config)}
+    limits = TopicLimits(settings, ttl_ms=round(TIMEOUT_S * 1000), timeout_ms=round(TIMEOUT_S * 1000))
+    compacted: set[str] = set()
+    try:
+        for topic in topics:
+            try:
+                found = limits.find(topic)
+            except TopicLimitError as error:
+                failure = JobError("the broker did not say whether the topic is compacted", topic=topic)
+                failure.transient = error.transient
+                raise failure from error
+            if found.denied:
+                raise JobError(
+                    "whether the topic is compacted is unknown: this user may not see its settings",
+                    hint="Grant DESCRIBE_CONFIGS on the topic, or sweep without tombstones",
+                    topic=topic,
+                )
+            if found.compacted is None:
+                raise JobError(
+                    "the topic cannot be read: it does not exist",
+                    hint="Check the topic's name and bootstrap.servers, or create it",
+                    topic=topic,
+                )
+            if found.compacted:
+                compacted.add(topic)
+    finally:
+        limits.close()
+    if not compacted:
+        raise JobError(
+            f"none of the topics is compacted ({', '.join(topics)}), so a null value is no tombstone: readers still "
+            "need the payloads of the records before it",
+            hint="Sweep without tombstones, or set cleanup.policy = compact",
+        )
+    return frozenset(compacted)
 
 
 def count_records(config: Config | str | Path, topics: str | Sequence[str]) -> int:

@@ -9,9 +9,11 @@ import shutil
 import tempfile
 import time
 import uuid
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +27,24 @@ from pyspark.sql import SparkSession
 from payload_stores import open_store
 from payload_stores.base import PublishContext
 from serde_chain import Producer, jobs
+from serde_chain.clients.confluent.partitions import PartitionReader
+from serde_chain.codec import Record
 from serde_chain.errors import JobError
+from serde_chain.jobs.finding import ReferenceFinder
+from serde_chain.jobs.references import open_readers, plan_reading
 from serde_chain.spark import jobs as spark_jobs
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.kip1159 import MARKER
 from serde_chain.wire.large_fields import HEADER
 from tests.hypothesis_profiles import examples
-from tests.jobs.conftest import Config, local_audit, payload, spark_audit, stored
+from tests.jobs.conftest import Config, Sweep, local_audit, payload, spark_audit, stored
 
 pytestmark = pytest.mark.full
 
 CASES = int(os.environ.get("SERDE_CHAIN_ENGINE_CASES", examples(25)))
 PARTITIONS = 2
 GRACE_S = 3600
+OLD_MS = (time.time_ns() // 1_000_000) - 2 * GRACE_S * 1000
 
 
 @dataclass(frozen=True)
@@ -72,6 +79,7 @@ class World:
         old: Whether a payload is older than the grace period, in the order of their names, over and over.
         removed: How many records have gone from the first partition of the first topic.
         downloads: Whether an audit downloads payloads.
+        compacted: Whether topics are compacted; a sweep of such topics is also one with tombstones.
     """
 
     topics: int
@@ -82,10 +90,15 @@ class World:
     old: list[bool]
     removed: int
     downloads: bool
+    compacted: tuple[bool, bool]
 
 
 # Where most placeholders are malformed, a sweep ends: some are enough.
-KINDS = [*["payload", "orphan", "refers"] * 3, "small", "tombstone", "missing", "malformed", "no fields"]
+KINDS = [
+    *["payload", "orphan", "refers"] * 3,
+    *["tombstone"] * 3,
+    *["small", "young tombstone", "aborted", "aborted tombstone", "missing", "malformed", "no fields"],
+]
 topic = st.integers(0, 1)
 ENTRIES = st.builds(Entry, st.sampled_from(KINDS), st.integers(0, 6), topic, topic, st.integers(0, PARTITIONS - 1))
 WORLDS = st.builds(
@@ -98,6 +111,7 @@ WORLDS = st.builds(
     old=st.lists(st.sampled_from([True, True, False]), min_size=1, max_size=4),
     removed=st.sampled_from([0, 0, 0, 0, 1, 3, 100]),
     downloads=st.booleans(),
+    compacted=st.tuples(st.booleans(), st.booleans()),
 )
 
 
@@ -120,8 +134,8 @@ def test_reports_manifests_and_problems(spark: SparkSession, broker: KafkaBroker
 def compare(world: World, spark: SparkSession, broker: KafkaBroker, folder: Path) -> str:
     """Let both engines work on the same world; returns what they said."""
     topics = [f"world-{uuid.uuid4().hex[:12]}" for _ in range(2)]
-    for name in topics:
-        broker.create_topic(name, PARTITIONS)
+    for name, is_compacted in zip(topics, world.compacted, strict=True):
+        broker.create_topic(name, PARTITIONS, {"cleanup.policy": "compact,delete"} if is_compacted else {})
     config: Config = {
         **broker.client_config(),
         "value.serializers": "large-fields, json" if world.fields else "bytes, large-message",
@@ -146,20 +160,34 @@ def compare(world: World, spark: SparkSession, broker: KafkaBroker, folder: Path
     audits = [partial(local_audit), partial(spark_audit, spark)]
     audited = [audit(config, swept, payloads=world.downloads) for audit in audits]
     assert audited[0] == audited[1]
-    dry = [outcome(sweep, config, swept, None) for sweep in (jobs.sweep, partial(spark_jobs.sweep, spark))]
+    sweeps: list[Sweep] = [jobs.sweep, partial(spark_jobs.sweep, spark)]
+    dry = [outcome(sweep, config, swept, None) for sweep in sweeps]
     assert dry[0] == dry[1]
+    if any(world.compacted[: world.topics]):
+        sweeps = [partial(sweep, tombstones=True) for sweep in sweeps]
     shutil.copytree(folder / "payloads", folder / "before", dirs_exist_ok=True)
-    local = outcome(jobs.sweep, config, swept, folder / "local.jsonl")
+    store = open_store("local", config)
+    before = {reference for name in swept for reference in stored(store, name)}
+    local = outcome(sweeps[0], config, swept, folder / "local.jsonl")
+    if local[0].startswith("report"):
+        used, dead = in_use(config, swept, {name for name, yes in zip(topics, world.compacted, strict=True) if yes})
+        assert before & used <= {*local[2]}
+        assert not {each for each in {*local[2]} - used if is_old(each)}
+        assert f"dead_keys={dead})" in local[0]
     shutil.rmtree(folder / "payloads")
     shutil.copytree(folder / "before", folder / "payloads")
-    assert outcome(partial(spark_jobs.sweep, spark), config, swept, folder / "spark.jsonl") == local
+    assert outcome(sweeps[1], config, swept, folder / "spark.jsonl") == local
     return str(local[0])
 
 
 def fill(world: World, config: Config, topics: list[str]) -> None:
     """Create what is in a world."""
     store = open_store("local", config)
-    raw = confluent_kafka.Producer({"bootstrap.servers": config["bootstrap.servers"]})
+    broker = {"bootstrap.servers": config["bootstrap.servers"]}
+    raw = confluent_kafka.Producer(broker)
+    if any(entry.kind.startswith("aborted") for entry in world.entries):
+        transactional = confluent_kafka.Producer({**broker, "transactional.id": topics[0]})
+        transactional.init_transactions(30)
     with Producer(config) as producer:
         for entry in world.entries:
             topic, data = topics[entry.topic], payload(entry.number)
@@ -172,6 +200,20 @@ def fill(world: World, config: Config, topics: list[str]) -> None:
                     url = store.publish(topics[entry.to], data, PublishContext("content"))
                 assert url is not None
                 raw.produce(topic, url.encode(), key, entry.partition, headers=[(MARKER, b"true")])
+            elif entry.kind.startswith("aborted"):
+                producer.flush(30)
+                raw.flush(30)
+                transactional.begin_transaction()
+                if entry.kind == "aborted":
+                    url = store.publish(topic, data, PublishContext("content"))
+                    transactional.produce(topic, url.encode(), key, entry.partition, headers=[(MARKER, b"true")])
+                else:
+                    transactional.produce(topic, None, key, entry.partition, timestamp=OLD_MS)
+                transactional.flush(30)
+                transactional.abort_transaction(30)
+            elif "tombstone" in entry.kind:
+                more = {} if entry.kind == "young tombstone" else {"timestamp": OLD_MS}
+                producer.produce(topic, None, key, entry.partition, **more)
             elif entry.kind == "malformed":
                 raw.produce(topic, b"x" * 20_000, key, entry.partition, headers=[(MARKER, b"true")])
             elif entry.kind == "no fields":
@@ -179,7 +221,7 @@ def fill(world: World, config: Config, topics: list[str]) -> None:
             else:
                 text = b"small" if entry.kind == "small" else data
                 value: Any = {"image": text.decode()} if world.fields else text
-                producer.produce(topic, None if entry.kind == "tombstone" else value, key, entry.partition)
+                producer.produce(topic, value, key, entry.partition)
     assert raw.flush(30) == 0
     store.publish("elsewhere", b"the first payload creates the store")
 
@@ -192,6 +234,45 @@ def remove(world: World, config: Config, broker: KafkaBroker, topic: str) -> Non
     admin = broker.admin()
     place = TopicPartition(topic, 0, min(world.removed, end))
     admin.delete_records([place])[place].result(30)
+
+
+def in_use(config: Config, topics: list[str], compacted: set[str]) -> tuple[set[str], int]:
+    """What a sweep with tombstones must not delete, in as few words as possible; and the number of dead keys."""
+    plan = plan_reading(config, tuple(topics))
+    readers = open_readers(plan.config)
+    records: dict[tuple[str, Any], dict[int, list[Record]]] = defaultdict(lambda: defaultdict(list))
+    committed: set[Any] = set()
+    for isolation in ("read_committed", "read_uncommitted"):
+        with PartitionReader(config, "checking", failure=JobError, **{"isolation.level": isolation}) as reader:
+            for name, partition in product(topics, range(PARTITIONS)):
+                for each in reader.read(name, partition, *reader.bounds(name, partition)):
+                    if isolation == "read_committed":
+                        committed.add((name, partition, each.offset()))
+                        continue
+                    headers = each.headers() or []
+                    time_ms = each.timestamp()[1]
+                    record = Record(name, each.value(), each.key(), headers, partition, time_ms, each.offset())
+                    records[name, each.key()][partition].append(record)
+    used: set[str] = set()
+    count = 0
+    for (name, _key), partitions in records.items():
+        newest = [of_partition[-1] for of_partition in partitions.values()]
+        is_dead = name in compacted and all(
+            each.value is None and each.timestamp == OLD_MS and (name, each.partition, each.offset) in committed
+            for each in newest
+        )
+        count += is_dead
+        of_key = newest if is_dead else [each for of_partition in partitions.values() for each in of_partition]
+        found = ReferenceFinder(plan, readers).find(of_key)
+        used |= {each.reference.url for entries in found for each in entries if each.reference is not None}
+    for chain in readers.values():
+        chain.close()
+    return used, count
+
+
+def is_old(reference: str) -> bool:
+    """Whether a payload is older than the grace period."""
+    return Path(reference.removeprefix("file://")).stat().st_mtime < time.time() - GRACE_S
 
 
 def age(world: World, folder: Path) -> None:

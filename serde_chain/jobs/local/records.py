@@ -80,8 +80,15 @@ def _record(message: Any) -> Record:
         message.key(),
         headers_of(message),
         message.partition(),
-        offset=message.offset(),
+        _timestamp(message),
+        message.offset(),
     )
+
+
+def _timestamp(message: Any) -> int | None:
+    """A record's timestamp in ms; None if it has none."""
+    _kind, time_ms = message.timestamp()
+    return int(time_ms) if time_ms >= 0 else None
 
 
 def is_marked(record: Record, markers: frozenset[str] | None) -> bool:

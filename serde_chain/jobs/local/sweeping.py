@@ -13,10 +13,12 @@ from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.finding import ReferenceFinder
 from serde_chain.jobs.folders import Listed, Part, list_folders, pages_of
+from serde_chain.jobs.local import dead_keys
+from serde_chain.jobs.local.dead_keys import DeadKeys
 from serde_chain.jobs.local.records import is_marked, read_records
 from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
-from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
+from serde_chain.jobs.topics import READ_COMMITTED, READ_UNCOMMITTED, Ends
 
 __all__ = ["LocalSweep", "sweep"]
 
@@ -27,6 +29,7 @@ _TABLES: Final = (
     f"CREATE TABLE orphans (at INTEGER PRIMARY KEY, {_PAYLOADS})",
     "CREATE TABLE used (name INTEGER PRIMARY KEY)",
     "CREATE TABLE live (digest BLOB PRIMARY KEY) WITHOUT ROWID",
+    *dead_keys.TABLES,
 )
 _COLUMNS: Final = ", ".join(Listed._fields)
 _INSERT: Final = f"({_COLUMNS}) VALUES ({', '.join('?' * len(Listed._fields))})"
@@ -41,6 +44,7 @@ def sweep(
     manifest: str | Path | None = None,
     progress: Callable[[str, int], None] | None = None,
     deletes_in_flight: int = IN_FLIGHT,
+    tombstones: bool = False,
 ) -> SweepReport:
     """Delete the payloads of some topics that no record in them refers to.
 
@@ -51,6 +55,11 @@ def sweep(
     Safe beside producers and readers. All records in the log count, including those of open and aborted transactions,
     and the records of all named topics count together: name every topic that may refer to these payloads, including
     mirrors and dead-letter topics.
+
+    With ``tombstones``, the records of a dead key do not count, though compaction has not removed them yet (KIP-1159,
+    clean-up of compacted topics): a key whose newest record is a committed tombstone, older than the grace period. In
+    a topic where the key has records in several partitions, that is required of each. Tombstones count in compacted
+    topics only.
 
     Args:
         config: The configuration of a consumer or a producer with ``large-message`` or ``large-fields``: a mapping, or
@@ -64,12 +73,14 @@ def sweep(
         progress: Called with the current activity and a number.
         deletes_in_flight: Most deletions at a time. One deletes up to a thousand payloads if their ids are random (the
             default) and the store can.
+        tombstones: Do not count the records of dead keys. Their age is that of the tombstone's timestamp, which is the
+            producer's unless the topic has ``message.timestamp.type = LogAppendTime``. The topics are read twice.
 
     Raises:
         ConfigError: The configuration is wrong, or none of its stores supports both listing and deletion.
         JobError: A topic does not exist, is not readable to its end, or is empty although it has payloads; most
             placeholders are unreadable; a record with fields in the store is undecodable; a store, or the temporary
-            file, failed. Nothing is deleted after that; run it again.
+            file, failed; with ``tombstones``, no topic is compacted. Nothing is deleted after that; run it again.
         MissingDependencyError: A package is missing.
 
     Example:
@@ -86,6 +97,7 @@ def sweep(
         manifest=manifest,
         progress=progress,
         deletes_in_flight=deletes_in_flight,
+        tombstones=tombstones,
     )
 
 
@@ -100,6 +112,7 @@ class LocalSweep:
         self._scope = scope
         self._finder = ReferenceFinder(scope.plan, scope.readers)
         self._scratch = Scratch(*_TABLES)
+        self._dead = DeadKeys(self._scratch, scope.compacted, scope.before_ms)
 
     def __enter__(self) -> Self:
         return self
@@ -118,6 +131,10 @@ class LocalSweep:
             progress("payloads listed", by_folder.total())
         return by_folder
 
+    def bury(self, first: Ends, ends: Ends) -> None:
+        """Read committed records with one consumer."""
+        self._dead.bury(read_records(self._scope.config, first, ends, READ_COMMITTED))
+
     def read(self, first: Ends, ends: Ends) -> Read:
         """Read records with one consumer."""
         records: Counter[str] = Counter()
@@ -126,13 +143,18 @@ class LocalSweep:
         kept = _Kept(self._scratch)
         for record in read_records(self._scope.config, first, ends, READ_UNCOMMITTED):
             records[record.topic] += 1
+            owner = self._dead.dead_key_of(record)
             if not is_marked(record, self._scope.plan.markers):
                 continue
             for found in self._finder.find([record])[0]:
                 placeholders += 1
                 malformed += found.malformed
                 if found.reference is not None:
-                    kept.keep(found.reference.url, found.names)
+                    digest = _digest(found.reference.url)
+                    if owner is None or found.kind is not None:
+                        kept.keep(digest, found.names)
+                    else:
+                        self._dead.hold(owner, digest, found.names)
                 if found.kind is not None:
                     place = (record.topic, record.partition or 0, record.offset or 0, found.field)
                     bad = Unreadable(found.malformed, *place, found.kind, found.message or "")
@@ -162,11 +184,19 @@ class LocalSweep:
         """Count the references."""
         return int(self._scratch.value("SELECT count(*) FROM live"))
 
+    def count_dead(self) -> int:
+        """Count the keys."""
+        return self._dead.count()
+
     def _pages(self, table: str, where: str = "") -> Iterator[list[Listed]]:
         last = self._scratch.value(f"SELECT coalesce(max(at), 0) FROM {table}")  # noqa: S608, fixed names
         query = f"SELECT {_COLUMNS} FROM {table} WHERE at > ? AND at <= ? {where}"  # noqa: S608, fixed names
         for at in range(0, last, _PAGE):
             yield [Listed(*row) for row in self._scratch.rows(query, at, at + _PAGE)]
+
+
+def _digest(reference: str) -> bytes:
+    return blake2b(reference.encode(errors="surrogatepass"), digest_size=16).digest()
 
 
 class _Kept:
@@ -177,9 +207,9 @@ class _Kept:
         self._names: set[int] = set()
         self._digests: set[bytes] = set()
 
-    def keep(self, reference: str, names: Sequence[int]) -> None:
+    def keep(self, digest: bytes, names: Sequence[int]) -> None:
         self._names.update(names)
-        self._digests.add(blake2b(reference.encode(errors="surrogatepass"), digest_size=16).digest())
+        self._digests.add(digest)
         if len(self._names) >= _PAGE:
             self.flush()
 

@@ -24,6 +24,7 @@ from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.shares import parts_of
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
+from serde_chain.spark.jobs.dead_keys import DeadKeys
 from serde_chain.spark.jobs.listing import Pages, list_on_executors
 from serde_chain.spark.jobs.topics import Referring, Topics, spark_errors
 from serde_chain.spark.plan.jobs import LISTED, ListingPlan
@@ -46,6 +47,7 @@ def sweep(
     progress: Callable[[str, int], None] | None = None,
     deletes_in_flight: int = IN_FLIGHT,
     checkpoint: str | None = None,
+    tombstones: bool = False,
 ) -> SweepReport:
     """Delete the payloads of some topics that no record in them refers to, with Spark.
 
@@ -63,6 +65,7 @@ def sweep(
         deletes_in_flight: Most deletions at a time.
         checkpoint: A folder that the driver and all executors share, for the listing of the stores. Without one, it is
             on the executors' disks, and an executor that ends with its part ends the sweep.
+        tombstones: Do not count the records of dead keys. The topics are read twice for it, their keys three times.
 
     Raises:
         ConfigError: As in :func:`serde_chain.jobs.sweep`.
@@ -85,6 +88,7 @@ def sweep(
         manifest=manifest,
         progress=progress,
         deletes_in_flight=deletes_in_flight,
+        tombstones=tombstones,
     )
 
 
@@ -100,7 +104,8 @@ class SparkSweep:
     def __init__(self, spark: SparkSession, checkpoint: str | None, scope: Scope) -> None:
         self._spark, self._checkpoint, self._scope = spark, checkpoint, scope
         self._state: str | None = None
-        self._topics = Topics(spark, scope.config, scope.plan, READ_UNCOMMITTED)
+        self._topics = Topics(spark, scope.config, scope.plan, READ_UNCOMMITTED, scope.compacted)
+        self._dead = DeadKeys(spark, scope)
         self._listed_apart: DataFrame | None = None
         self._read: list[Referring] = []
         self._is_compared = False
@@ -125,8 +130,10 @@ class SparkSweep:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Release Spark's resources; not at Ctrl-C, while pyspark still waits for another answer."""
         with self._opened:
-            for referring in self._read if kind is not KeyboardInterrupt else ():
-                referring.rows.unpersist()
+            if kind is not KeyboardInterrupt:
+                self._dead.close()
+                for referring in self._read:
+                    referring.rows.unpersist()
 
     def list_payloads(self, progress: Progress) -> Counter[int]:
         """List all folders.
@@ -156,14 +163,23 @@ class SparkSweep:
             progress("payloads listed", by_folder.total())
         return by_folder
 
+    def bury(self, first: Ends, ends: Ends) -> None:
+        """Read committed records."""
+        self._dead.bury(first, ends)
+
     def read(self, first: Ends, ends: Ends) -> Read:
         """Read records into Spark's disks."""
         referring = self._topics.read(first, ends)
         self._read.append(referring)
         rows = referring.rows
+        revived = self._dead.revive(first, ends)
         with spark_errors("the topics cannot be read"):
             if self._is_compared:
-                names = rows.select(functions.explode("names").alias("name")).distinct().toLocalIterator()
+                came = rows.select("names")
+                if revived is not None:
+                    of_revived = self._all_rows().join(revived, ["topic", "owner"], "left_semi")
+                    came = came.unionAll(of_revived.select("names"))
+                names = came.select(functions.explode("names").alias("name")).distinct().toLocalIterator()
                 self._scratch.add("INSERT OR IGNORE INTO came VALUES (?)", ((row["name"],) for row in names))
             [(placeholders, malformed)] = rows.agg(functions.count("*"), functions.count_if("malformed")).collect()
             bad = rows.where("kind is not null").orderBy(*Unreadable._fields).limit(1).collect()
@@ -182,7 +198,7 @@ class SparkSweep:
         def orphans() -> Iterator[Listed]:
             nonlocal size
             with spark_errors("the listing cannot be compared with the records"):
-                for row in self._without(self._all_listed(), self._read).toLocalIterator():
+                for row in self._not_in_use(self._all_listed()).toLocalIterator():
                     size += row["size"]
                     yield Listed(*row)
 
@@ -202,19 +218,24 @@ class SparkSweep:
         """Count the references."""
         if not self._read:
             return 0
-        rows = reduce(DataFrame.unionAll, (referring.rows.select("reference").dropna() for referring in self._read))
+        rows = self._dead.without(self._all_rows()).select("reference").dropna()
         with spark_errors("the records cannot be counted"):
             return rows.distinct().count()
 
-    def _in_use(self, read: Sequence[Referring]) -> DataFrame:
-        """The names of payloads in use."""
-        rows = reduce(DataFrame.unionAll, (referring.rows.select("names") for referring in read))
-        return rows.select(functions.explode("names").alias("name"))
+    def count_dead(self) -> int:
+        """Count the keys."""
+        return self._dead.count()
 
-    def _without(self, listed: DataFrame, read: Sequence[Referring]) -> DataFrame:
+    def _all_rows(self) -> DataFrame:
+        """The references in all records that were read."""
+        return reduce(DataFrame.unionAll, (referring.rows for referring in self._read))
+
+    def _not_in_use(self, listed: DataFrame) -> DataFrame:
         """The listed payloads that are not in use."""
+        rows = self._dead.without(self._all_rows())
+        names = rows.select(functions.explode("names").alias("name"))
         # Spark would push an anti-join below the union of pages, and compare each page with all records.
-        in_use = self._in_use(read).withColumn("in_use", functions.lit(1))
+        in_use = names.withColumn("in_use", functions.lit(1))
         return listed.join(in_use, "name", "left").where("in_use is null").select(*listed.columns)
 
     def _all_listed(self) -> DataFrame:

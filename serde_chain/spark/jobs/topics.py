@@ -1,4 +1,4 @@
-"""The references in the records of topics."""
+"""The references in the records of topics, and their keys."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ _FOUND: Final = ArrayType(
         ]
     )
 )
+_PLACE: Final = ("topic", "partition", "offset")
 _TOLD: Final = 300
 _RECORDS_OF_TASK: Final = 500_000
 # Data lost from executors' disks is not recomputed: a listing must be older than the records read after it.
@@ -70,8 +71,9 @@ class Referring(NamedTuple):
     """The references in some records, kept on Spark's disks until released.
 
     Attributes:
-        rows: ``topic``, ``partition``, ``offset``, ``field``, ``reference``, ``names``; ``kind`` and ``message``
-            for an unreadable placeholder, or a payload with a problem; whether the placeholder is ``malformed``.
+        rows: ``topic``, ``partition``, ``offset``, ``owner``, ``field``, ``reference``, ``names``; ``kind`` and
+            ``message`` for an unreadable placeholder, or a payload with a problem; whether the placeholder is
+            ``malformed``. The owner is the digest of the key, where tombstones count.
         counts: Number of records read, by topic.
     """
 
@@ -87,10 +89,20 @@ class Topics:
         config: Flat configuration of a client.
         plan: The plan for reading references.
         isolation: ``read_uncommitted`` for the whole log, ``read_committed`` for what readers see.
+        compacted: The topics in which tombstones count.
     """
 
-    def __init__(self, spark: SparkSession, config: Mapping[str, object], plan: ReferencePlan, isolation: str) -> None:
+    def __init__(
+        self,
+        spark: SparkSession,
+        config: Mapping[str, object],
+        plan: ReferencePlan,
+        isolation: str,
+        compacted: frozenset[str] = frozenset(),
+    ) -> None:
         self._spark, self._plan, self._isolation = spark, plan, isolation
+        is_owned = functions.col("topic").isin(*sorted(compacted)) if compacted else functions.lit(False)
+        self._owner = functions.when(is_owned, functions.unhex(functions.sha2("key", 256))).alias("owner")
         self._options = {f"kafka.{key}": value for key, value in java_settings(client_settings(config)).items()}
 
     def read(self, first: Ends, ends: Ends) -> Referring:
@@ -120,14 +132,29 @@ class Topics:
         rows = (
             records.withColumn("found", find(*columns))
             .where("found is not null")
-            .select("topic", "partition", "offset", functions.explode(functions.from_json("found", _FOUND)).alias("f"))
-            .select("topic", "partition", "offset", "f.*")
+            .select(*_PLACE, self._owner, functions.explode(functions.from_json("found", _FOUND)).alias("f"))
+            .select(*_PLACE, "owner", "f.*")
         )
         with spark_errors("the topics cannot be read"):
             rows.persist(StorageLevel.DISK_ONLY)
             rows.count()
             counted = observed.get
         return Referring(rows, {topic: int(counted[f"n{at}"]) for at, topic in enumerate(self._plan.topics)})
+
+    def keys(self, first: Ends, ends: Ends) -> DataFrame:
+        """The keys of the records between some offsets, without values; of records with keys where tombstones count.
+
+        Args:
+            first: Start offsets by partition.
+            ends: End offsets by partition.
+
+        Returns:
+            ``topic``, ``partition``, ``offset``, ``owner``, whether the record ``is_tombstone``, and its ``time_ms``.
+        """
+        is_tombstone = functions.col("value").isNull().alias("is_tombstone")
+        time_ms = functions.unix_millis("timestamp").alias("time_ms")
+        rows = self._records(first, ends).select(*_PLACE, self._owner, is_tombstone, time_ms)
+        return rows.where("owner is not null")
 
     def _records(self, first: Ends, ends: Ends) -> DataFrame:
         places: dict[str, Sequence[int]] = defaultdict(list)
