@@ -147,9 +147,12 @@ def sweep(  # noqa: PLR0917, click passes them by name
             from serde_chain.spark.jobs import sweep as run
 
             report = run(spark, file, topics, progress=told, checkpoint=checkpoint, **options)
+    counts = dataclasses.asdict(report)
+    if not tombstones:
+        del counts["dead_keys"]
     content = {
         "topics": topics,
-        **dataclasses.asdict(report),
+        **counts,
         "manifest": None if report.manifest is None else str(report.manifest),
         "seconds": round(time.monotonic() - started, 1),
     }
@@ -158,7 +161,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
             f"{number(report.live, 'payload')} {are(report.live)} in use, "
             f"{report.listed:,} in the stores {are(report.listed)} older than the grace period"
         ),
-        f"{report.orphans:,} of these {are(report.orphans)} in no record",
+        f"{report.orphans:,} of these {are(report.orphans)} in no {'other ' if tombstones else ''}record",
     ]
     if tombstones:
         dead = number(report.dead_keys, "key")

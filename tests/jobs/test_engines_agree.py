@@ -185,9 +185,6 @@ def fill(world: World, config: Config, topics: list[str]) -> None:
     store = open_store("local", config)
     broker = {"bootstrap.servers": config["bootstrap.servers"]}
     raw = confluent_kafka.Producer(broker)
-    if any(entry.kind.startswith("aborted") for entry in world.entries):
-        transactional = confluent_kafka.Producer({**broker, "transactional.id": topics[0]})
-        transactional.init_transactions(30)
     with Producer(config) as producer:
         for entry in world.entries:
             topic, data = topics[entry.topic], payload(entry.number)
@@ -203,14 +200,8 @@ def fill(world: World, config: Config, topics: list[str]) -> None:
             elif entry.kind.startswith("aborted"):
                 producer.flush(30)
                 raw.flush(30)
-                transactional.begin_transaction()
-                if entry.kind == "aborted":
-                    url = store.publish(topic, data, PublishContext("content"))
-                    transactional.produce(topic, url.encode(), key, entry.partition, headers=[(MARKER, b"true")])
-                else:
-                    transactional.produce(topic, None, key, entry.partition, timestamp=OLD_MS)
-                transactional.flush(30)
-                transactional.abort_transaction(30)
+                url = store.publish(topic, data, PublishContext("content")) if entry.kind == "aborted" else None
+                abort(broker, topic, url, key, entry.partition)
             elif "tombstone" in entry.kind:
                 more = {} if entry.kind == "young tombstone" else {"timestamp": OLD_MS}
                 producer.produce(topic, None, key, entry.partition, **more)
@@ -224,6 +215,19 @@ def fill(world: World, config: Config, topics: list[str]) -> None:
                 producer.produce(topic, value, key, entry.partition)
     assert raw.flush(30) == 0
     store.publish("elsewhere", b"the first payload creates the store")
+
+
+def abort(broker: Config, topic: str, url: str | None, key: bytes, partition: int) -> None:
+    """Produce a record in a transaction that is aborted: a reference, or an old tombstone."""
+    producer = confluent_kafka.Producer({**broker, "transactional.id": topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    if url is None:
+        producer.produce(topic, None, key, partition, timestamp=OLD_MS)
+    else:
+        producer.produce(topic, url.encode(), key, partition, headers=[(MARKER, b"true")])
+    assert producer.flush(30) == 0
+    producer.abort_transaction(30)
 
 
 def remove(world: World, config: Config, broker: KafkaBroker, topic: str) -> None:

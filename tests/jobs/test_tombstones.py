@@ -97,9 +97,7 @@ def test_shared_payloads_stay(
     assert sizes(store, topic) == [0, 1]
 
 
-def test_young_tombstones_do_not_count(
-    *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore
-) -> None:
+def test_young_tombstones_do_not_count(*, sweep: Sweep, config: Config, topic: str, store: PayloadStore) -> None:
     now = time.time_ns() // 1_000_000
     with Producer({**config, "large.message.id": "content"}) as producer:
         for key, number, ages in ((b"young", 0, [5]), (b"old", 1, [-5]), (b"young again", 2, [-5, 5])):
@@ -223,9 +221,7 @@ def test_fields_and_other_formats(*, sweep: Sweep, config: Config, topic: str, s
     assert sizes(store, topic) == [1, 2, 3]
 
 
-def test_malformed_placeholders_of_a_deleted_key(
-    sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore
-) -> None:
+def test_malformed_placeholders_of_a_deleted_key(sweep: Sweep, config: Config, topic: str, send: Send) -> None:
     send(topic, payload(0), payload(1), key=b"dead")
     producer = confluent_kafka.Producer({"bootstrap.servers": config["bootstrap.servers"]})
     producer.produce(topic, b"x" * 20_000, b"dead", headers=[(MARKER, b"true")])
@@ -237,7 +233,7 @@ def test_malformed_placeholders_of_a_deleted_key(
 
 
 def test_a_null_value_is_a_tombstone_in_compacted_topics_only(
-    sweep: Sweep, config: Config, topic: str, new_topic: "NewTopic", send: Send, store: PayloadStore
+    *, sweep: Sweep, config: Config, topic: str, new_topic: "NewTopic", send: Send, store: PayloadStore
 ) -> None:
     other = new_topic(1)
     for each in (topic, other):
