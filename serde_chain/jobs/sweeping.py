@@ -255,9 +255,9 @@ def run_sweep(
                 hint="Use their own retention: an expiration in the store, or its server's",
             )
         now, skew = _now([folder.store for folder in folders])
+        bounds = stack.enter_context(TopicBounds(config, plan.topics, READ_UNCOMMITTED))
         compacted = compacted_topics(config, plan.topics) if tombstones else frozenset[str]()
         scope = Scope(config, plan, readers, stores, folders, now - timedelta(milliseconds=grace_ms), compacted)
-        bounds = stack.enter_context(TopicBounds(config, plan.topics, READ_UNCOMMITTED))
         engine = stack.enter_context(open_engine(scope))
         run = _Sweep(scope, bounds, engine, progress or _no_progress)
         run.warn(grace_ms, unable, skew)

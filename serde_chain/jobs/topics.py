@@ -18,9 +18,9 @@ from serde_chain.clients.confluent.partitions import (
     log_error,
     make_client,
 )
-from serde_chain.clients.confluent.topic_limits import TopicLimits
+from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.config import Config
-from serde_chain.errors import ConfigError, JobError, TopicLimitError
+from serde_chain.errors import ConfigError, JobError
 
 __all__ = [
     "GROUP",
@@ -157,16 +157,16 @@ def compacted_topics(config: Mapping[str, object], topics: Sequence[str]) -> fro
     Raises:
         JobError: None is compacted, one does not exist, or the broker does not say whether one is compacted.
     """
-    settings = {"log_level": 0, **client_settings(config)}
-    limits = TopicLimits(settings, ttl_ms=round(TIMEOUT_S * 1000), timeout_ms=round(TIMEOUT_S * 1000))
+    admin = ConfluentAdmin({"log_level": 0, **client_settings(config)})
     compacted: set[str] = set()
     try:
         for topic in topics:
             try:
-                found = limits.find(topic)
-            except TopicLimitError as error:
-                failure = JobError("the broker did not say whether the topic is compacted", topic=topic)
-                failure.transient = error.transient
+                found = admin.describe(topic, TIMEOUT_S)
+            except (KafkaException, TimeoutError) as error:
+                reason = error.args[0] if error.args else "no answer"
+                failure = JobError(f"the broker did not say whether the topic is compacted: {reason}", topic=topic)
+                failure.transient = True
                 raise failure from error
             if found.denied:
                 raise JobError(
@@ -183,7 +183,7 @@ def compacted_topics(config: Mapping[str, object], topics: Sequence[str]) -> fro
             if found.compacted:
                 compacted.add(topic)
     finally:
-        limits.close()
+        admin.close()
     if not compacted:
         raise JobError(
             f"none of the topics is compacted ({', '.join(topics)}), so a null value is no tombstone: readers still "

@@ -217,7 +217,7 @@ def test_fields_and_other_formats(*, sweep: Sweep, config: Config, topic: str, s
             producer.produce(topic, {"image": payload(number).decode()}, key)
         producer.produce(topic, None, b"dead")
     report = sweep(fields, topic, grace_ms=0, delete=True, tombstones=True)
-    assert (report.deleted, report.dead_keys) == (2, 1)
+    assert (report.deleted, report.dead_keys) == (1, 1)
     assert sizes(store, topic) == [1, 2, 3]
 
 
@@ -247,6 +247,20 @@ def test_a_null_value_is_a_tombstone_in_compacted_topics_only(
     with pytest.raises(JobError, match="the topic cannot be read: it does not exist") as caught:
         sweep(config, [topic, "nowhere"], grace_ms=0, delete=True, tombstones=True)
     assert caught.value.topic == "nowhere"
+
+
+def test_a_user_who_may_not_see_the_policy(
+    *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, broker: KafkaBroker
+) -> None:
+    send(topic, payload(0), None, key=b"dead")
+    broker.allow("alice", ["READ", "DESCRIBE"], topic=topic)
+    config |= broker.client_config("alice")
+    with pytest.raises(JobError, match=r"may not see its settings.*DESCRIBE_CONFIGS") as caught:
+        sweep(config, topic, grace_ms=0, delete=True, tombstones=True)
+    assert caught.value.topic == topic
+    broker.allow("alice", ["DESCRIBE_CONFIGS"], topic=topic)
+    assert sweep(config, topic, grace_ms=0, delete=True, tombstones=True).deleted == 1
+    assert sizes(store, topic) == []
 
 
 def test_a_topic_made_anew_after_its_tombstones_were_read(
