@@ -297,14 +297,28 @@ def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> N
     assert bucket in environment.serde_chain("check-config", "client.properties", folder=tmp_path)
 
 
-def test_compacted_topics(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["compacted-topics.md"])
-    store = tmp_path / "store"
-    installed(install_line(PAGES["compacted-topics.md"])).run(
-        substituted(code, broker, store).replace('"models"', f'"{topic}"'), tmp_path
-    )
+def test_compacted_topics(
+    installed: Installed, broker: KafkaBroker, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    page, topic, store = PAGES["compacted-topics.md"], new_topic(1, {"cleanup.policy": "compact"}), tmp_path / "store"
+    (code,) = python_blocks(page)
+    environment = installed(install_line(page))
+    environment.run(substituted(code, broker, store).replace('"models"', f'"{topic}"'), tmp_path)
+    settings = {
+        **broker.client_config(),
+        "value.serializers": "bytes, large-message",
+        "large.message.payload.store.class": "local",
+        "local.path": str(store),
+    }
+    lines = (f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in settings.items())
+    (tmp_path / "client.toml").write_text("".join(lines))
     (folder,) = (store / topic).iterdir()  # of the key
     assert len(list(folder.iterdir())) == 2
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topic, None, b"galaxy-classifier")
+    assert producer.flush(30) == 0
+    shown = environment.serde_chain("sweep", "client.toml", topic, "--tombstones", "--grace", "0s", folder=tmp_path)
+    assert shown in page
 
 
 def test_cdc(installed: Installed, broker: KafkaBroker, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:

@@ -34,7 +34,9 @@ def sizes(store: PayloadStore, topic: str) -> list[int]:
     return sorted(int(bytes(store.download(reference))[:6]) for reference in stored(store, topic))
 
 
-@pytest.mark.parametrize("ids", ["keyed", "content", "random"])
+@pytest.mark.parametrize(
+    "ids", ["keyed", *(pytest.param(ids, marks=pytest.mark.full) for ids in ("content", "random"))]
+)
 def test_payloads_of_deleted_keys_go(
     *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, ids: str
 ) -> None:
@@ -60,6 +62,7 @@ def test_payloads_of_deleted_keys_go(
     assert (again.deleted, again.dead_keys) == (0, 2)
 
 
+@pytest.mark.full
 def test_records_without_keys_count(
     *, sweep: Sweep, config: Config, new_topic: "NewTopic", send: Send, store: PayloadStore, broker: KafkaBroker
 ) -> None:
@@ -79,6 +82,7 @@ def test_records_without_keys_count(
     assert sizes(store, topic) == [0]
 
 
+@pytest.mark.full
 def test_shared_payloads_stay(
     *, sweep: Sweep, config: Config, topic: str, new_topic: "NewTopic", send: Send, store: PayloadStore
 ) -> None:
@@ -144,6 +148,7 @@ def test_uncommitted_tombstones_do_not_count(
     assert sizes(store, topic) == [0, 4, 5, 6, 7]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("moment", ["records to search for tombstones", "records to read", "orphans so far"])
 @pytest.mark.parametrize("value", [b"small", None, payload(9)], ids=["small", "tombstone", "large"])
 def test_a_later_record_revives_its_key(
@@ -167,6 +172,7 @@ def test_a_later_record_revives_its_key(
     assert [number for number in sizes(store, topic) if number != 9] == [0, 1]
 
 
+@pytest.mark.full
 def test_a_key_in_several_partitions_is_deleted_in_each(
     sweep: Sweep, config: Config, new_topic: "NewTopic", store: PayloadStore
 ) -> None:
@@ -188,6 +194,7 @@ def test_a_key_in_several_partitions_is_deleted_in_each(
     assert (report.deleted, report.dead_keys) == (3, 2)
 
 
+@pytest.mark.full
 def test_offloaded_keys_stay_with_their_tombstones(
     sweep: Sweep, config: Config, topic: str, store: PayloadStore
 ) -> None:
@@ -202,6 +209,7 @@ def test_offloaded_keys_stay_with_their_tombstones(
     assert sizes(store, topic) == [1, 7, 8]
 
 
+@pytest.mark.full
 def test_fields_and_other_formats(*, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore) -> None:
     send(topic, payload(0), key=b"dead", large_message_format="bakdata-headers")
     send(topic, payload(1), key=b"alive", large_message_format="bakdata-headers")
@@ -221,6 +229,7 @@ def test_fields_and_other_formats(*, sweep: Sweep, config: Config, topic: str, s
     assert sizes(store, topic) == [1, 2, 3]
 
 
+@pytest.mark.full
 def test_malformed_placeholders_of_a_deleted_key(sweep: Sweep, config: Config, topic: str, send: Send) -> None:
     send(topic, payload(0), payload(1), key=b"dead")
     producer = confluent_kafka.Producer({"bootstrap.servers": config["bootstrap.servers"]})
@@ -249,6 +258,7 @@ def test_a_null_value_is_a_tombstone_in_compacted_topics_only(
     assert caught.value.topic == "nowhere"
 
 
+@pytest.mark.full
 def test_a_user_who_may_not_see_the_policy(
     *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, broker: KafkaBroker
 ) -> None:
@@ -263,6 +273,7 @@ def test_a_user_who_may_not_see_the_policy(
     assert sizes(store, topic) == []
 
 
+@pytest.mark.full
 def test_a_topic_made_anew_after_its_tombstones_were_read(
     *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, broker: KafkaBroker
 ) -> None:
@@ -281,6 +292,7 @@ def test_a_topic_made_anew_after_its_tombstones_were_read(
     assert {0, 1} <= {*sizes(store, topic)}
 
 
+@pytest.mark.full
 def test_more_keys_than_a_batch(
     *, sweep: Sweep, config: Config, topic: str, store: PayloadStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
