@@ -39,8 +39,8 @@ _HIDDEN = "********"
 # What else there is to say of a default.
 _MORE = {
     ACCEPT.name: "; with the store hop, hop too",
-    ID.name: "; content in compacted topics, if the client asks for that: kafka-python and chains without a client do "
-    "not, and users need DESCRIBE_CONFIGS",
+    # Kafka-python and chains without a client do not ask for that.
+    ID.name: "; content if the client sees that the topic is compacted",
 }
 _SECRET_WORDS = (
     "password", "secret", "token", "credential", "user.info", "jaas", "private", "access.key", "ssl.key",

@@ -175,6 +175,9 @@ def test_defaults_that_depend_on_more_than_the_key(tmp_path: Path) -> None:
     shown = run("check-config", path, columns=200).stdout
     assert "large.message.downloads.max.bytes = 268435456 (default; 67108864 in Spark)\n" in shown
     assert "large.message.accept = kip1159, bakdata-headers (default; with the store hop, hop too)\n" in shown
+    path.write_text("value.serializers = bytes, large-message\nlarge.message.payload.store.class = memory\n")
+    shown = run("check-config", path, columns=200).stdout
+    assert "large.message.id = random (default; content if the client sees that the topic is compacted)\n" in shown
 
 
 @pytest.mark.parametrize(

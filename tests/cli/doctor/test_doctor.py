@@ -278,6 +278,13 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
         Level.WARNING,
         "the topic is compacted",
     ),
+    "ids that depend on the client": (
+        {"large.message.id": None},
+        {"cleanup.policy": "compact"},
+        "ids",
+        Level.WARNING,
+        "the topic is compacted, and large.message.id is unset, so ids depend on the client",
+    ),
     "keyed ids in a topic that is not compacted": (
         {"large.message.id": "keyed"}, {}, "ids", Level.WARNING, "suits compacted topics",
     ),
@@ -664,6 +671,7 @@ def test_what_a_user_may_not_do(broker: KafkaBroker, cluster: Make) -> None:
     wrong = {check.name: check for check in looked.wrong()}
     assert wrong["permissions"].message == "this user may not WRITE"
     assert wrong["limits"].level is Level.WARNING
+    assert "if it is compacted, ids of payloads are random all the same" in wrong["limits"].message
     assert wrong.keys() == {"permissions", "limits"}
     broker.allow("alice", ["WRITE", "DESCRIBE_CONFIGS"], topic=looked.topic)
     assert looked.wrong() == []
