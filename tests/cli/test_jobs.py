@@ -93,29 +93,37 @@ def test_orphans_are_deleted(
     assert count(config, topic) == 1
 
 
-@by_both
-def test_payloads_of_deleted_keys(
-    config: dict[str, Any], file: Path, new_topic: "NewTopic", tmp_path: Path, engine: str
-) -> None:
+@pytest.fixture
+def with_tombstone(config: dict[str, Any], new_topic: "NewTopic") -> str:
     topic = new_topic(1, {"cleanup.policy": "compact"})
     with Producer(config) as producer:
         for value in (b"x" * 500, b"y" * 500, None):
             producer.produce(topic, value, b"deleted")
         producer.produce(topic, b"z" * 500, b"kept")
-    options = ("--grace", "0s", "--engine", engine)
-    assert "0 of these are in no record" in run("sweep", file, topic, *options).stdout
-    shown = run("sweep", file, topic, *options, "--tombstones").stdout.splitlines()
-    assert shown == [
+    return topic
+
+
+def test_a_dry_run_with_tombstones(config: dict[str, Any], file: Path, with_tombstone: str) -> None:
+    options = ("--grace", "0s", "--engine", "local")
+    assert "0 of these are in no record" in run("sweep", file, with_tombstone, *options).stdout
+    assert run("sweep", file, with_tombstone, *options, "--tombstones").stdout.splitlines() == [
         "1 key is deleted by a tombstone older than the grace period",
         "1 payload is in use, 3 in the stores are older than the grace period",
         "2 of these are in no other record",
         "nothing was deleted; --delete would free 1,000 bytes",
     ]
-    assert count(config, topic) == 3
-    more = ("--tombstones", "--delete", "--json", "--manifest", tmp_path / "deleted.jsonl")
-    said = json.loads(run("sweep", file, topic, *options, *more).stdout.splitlines()[-1])
+    assert count(config, with_tombstone) == 3
+
+
+@by_both
+def test_payloads_of_deleted_keys(
+    config: dict[str, Any], file: Path, with_tombstone: str, tmp_path: Path, engine: str
+) -> None:
+    options = ("--grace", "0s", "--engine", engine, "--tombstones", "--delete", "--json")
+    done = run("sweep", file, with_tombstone, *options, "--manifest", tmp_path / "deleted.jsonl")
+    said = json.loads(done.stdout.splitlines()[-1])
     assert (said["dead_keys"], said["live"], said["orphans"], said["deleted"]) == (1, 1, 2, 2)
-    assert count(config, topic) == 1
+    assert count(config, with_tombstone) == 1
 
 
 def test_a_checkpoint_is_for_spark(file: Path, topic: str, tmp_path: Path) -> None:
