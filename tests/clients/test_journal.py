@@ -508,6 +508,8 @@ def test_a_store_whose_references_are_not_known_before_has_no_journal(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Silent(MemoryStore):
+        scheme = "silent"  # a store is named once per process
+
         def reference(self, topic: str, payload_id: str) -> str | None:
             return None
 
@@ -515,4 +517,4 @@ def test_a_store_whose_references_are_not_known_before_has_no_journal(
     for store in (MemoryStore, Silent, Silent):
         SerializerChain.from_config({**config, "large.message.payload.store.class": store}).close()
     [said] = [record.getMessage() for record in caplog.records]
-    assert "large.message.journal.path does not cover the store memory" in said
+    assert "large.message.journal.path does not cover the store silent" in said
