@@ -47,6 +47,10 @@ class Timed:
         """Measured as ``list``."""
         return self.measure("list", lambda: self._engine.list_payloads(progress))
 
+    def bury(self, first: Ends, ends: Ends) -> None:
+        """Measured as ``read``: only a sweep with tombstones reads them."""
+        self.measure("read", lambda: self._engine.bury(first, ends))
+
     def read(self, first: Ends, ends: Ends) -> Read:
         """Measured as ``read``."""
         return self.measure("read", lambda: self._engine.read(first, ends))
@@ -68,6 +72,10 @@ class Timed:
         """Measured with ``compare``; the first call after the deletions."""
         self.spent.bytes["delete"] = peak_bytes()
         return self.measure("compare", self._engine.count_live)
+
+    def count_dead(self) -> int:
+        """Not measured."""
+        return self._engine.count_dead()
 
     def measure(self, step: str, work: Callable[[], T]) -> T:
         """Measure a part of a step."""

@@ -1,7 +1,6 @@
 """A sweep in Spark: what is read once, what Spark shows, what executors lose."""
 
 import gc
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from serde_chain.jobs import SweepReport
 from serde_chain.jobs.references import plan_reading
 from serde_chain.jobs.topics import READ_UNCOMMITTED, TopicBounds
 from serde_chain.spark.jobs import listing, sweep, sweeping, topics
-from serde_chain.spark.jobs.topics import Referring, Topics
+from serde_chain.spark.jobs.topics import Topics
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.jobs.conftest import Config, Send, payload, stored
 
@@ -34,14 +33,14 @@ def test_a_listing_of_several_pages(
 ) -> None:
     monkeypatch.setattr(listing, "_PAGE", 2)
     plans: list[str] = []
-    without = sweeping.SparkSweep._without
+    not_in_use = sweeping.SparkSweep._not_in_use
 
-    def watched(self: sweeping.SparkSweep, listed: DataFrame, read: Sequence[Referring]) -> DataFrame:
-        left: Any = without(self, listed, read)
+    def watched(self: sweeping.SparkSweep, listed: DataFrame) -> DataFrame:
+        left: Any = not_in_use(self, listed)
         plans.append(left._jdf.queryExecution().optimizedPlan().toString())
         return left  # type: ignore[no-any-return]
 
-    monkeypatch.setattr(sweeping.SparkSweep, "_without", watched)
+    monkeypatch.setattr(sweeping.SparkSweep, "_not_in_use", watched)
     send(topic, *map(payload, range(5)), payload(0))
     used = stored(store, topic)
     for number in range(5, 8):
