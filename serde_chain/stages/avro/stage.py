@@ -43,6 +43,7 @@ from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.models import TYPE, AvroModel
 from serde_chain.stages.avro.native import NATIVE, native
+from serde_chain.stages.avro.parsing import Role
 from serde_chain.stages.avro.reader import (
     CONTAINER,
     NONE,
@@ -665,7 +666,7 @@ def _check_fields(model: AvroModel | None, *neighbours: object | None) -> None:
 def _schema_of(model: AvroModel) -> AvroSchema:
     require("fastavro", "avro")
     try:
-        return AvroSchema.parse(model.schema)
+        return AvroSchema.parse(model.schema, role=Role.OWN)
     except ValueError as error:
         raise ConfigError(f"the schema of {model.cls.__qualname__} is {error}", key=TYPE.name) from error
 

@@ -14,11 +14,10 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader, leaves
 from serde_chain.stages.avro.arrow.leaves import PRIMITIVES, PROMOTIONS, Convert, Part, UnreadableSchemaError, named
-from serde_chain.stages.avro.resolution import Definitions, decimal_of, kind
+from serde_chain.stages.avro.resolution import Definitions
+from serde_chain.stages.avro.types import NAMED, decimal_of, kind
 
 __all__ = ["FastSchema", "UnreadableSchemaError"]
-
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 class FastSchema:
@@ -266,7 +265,7 @@ class _Compiler:
         matching = []
         for reader in readers:
             definition = self._named[1].of(reader)
-            if kind(definition) == which and (which not in _NAMED or definition["name"] == branch["name"]):
+            if kind(definition) == which and (which not in NAMED or definition["name"] == branch["name"]):
                 matching.append(reader)
         if not matching:
             matching = [reader for reader in readers if (which, kind(self._named[1].of(reader))) in PROMOTIONS]

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader
-from serde_chain.stages.avro.resolution import decimal_of
+from serde_chain.stages.avro.types import decimal_of
 
 __all__ = [
     "PRIMITIVES",

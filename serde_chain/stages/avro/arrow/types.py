@@ -13,7 +13,8 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.parts import MOST_FIELDS
-from serde_chain.stages.avro.resolution import bare, branches, decimal_of, kind
+from serde_chain.stages.avro.resolution import branches
+from serde_chain.stages.avro.types import bare, decimal_of, kind
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["ArrowColumn", "arrow_type"]

@@ -1,0 +1,158 @@
+"""Defaults of fields: whether they fit (Avro specification, "Complex Types", "Records"), and their values.
+
+In a schema, a default is JSON: bytes are text whose characters are the bytes, and decimals are such bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from serde_chain.stages.avro.types import bare, decimal_of, kind
+from serde_chain.stages.avro.decimal import read_decimal
+
+__all__ = ["WRONG_DEFAULT", "Fitting", "writable"]
+
+WRONG_DEFAULT: Final = "serde-chain-wrong-default"
+"""The attribute of a field with a default of the wrong type, which is an error only where it is needed."""
+
+_INTEGERS: Final = {"int": 1 << 31, "long": 1 << 63}
+
+
+class Fitting:
+    """Compares defaults with types; each pair once, since a union has many branches at each level.
+
+    Args:
+        named: Definitions of named types.
+
+    Example:
+        >>> Fitting({}).fits(["null", "string"], None), Fitting({}).fits("string", None)
+        (True, False)
+    """
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        # With the pairs, whose ids stay theirs thereby.
+        self._known: dict[tuple[int, int], tuple[bool, Any, Any]] = {}
+
+    def fits(self, schema: Any, default: Any) -> bool:
+        """Whether a default has a type; that of a union, one of its types (Avro 1.12)."""
+        schema = bare(schema, self._named)
+        key = id(schema), id(default)
+        if key not in self._known:
+            self._known[key] = False, schema, default
+            self._known[key] = self._fits(schema, default), schema, default
+        return self._known[key][0]
+
+    def _fits(self, schema: Any, default: Any) -> bool:
+        if isinstance(schema, list):
+            return any(self.fits(branch, default) for branch in schema)
+        which = kind(schema)
+        if which in {"record", "error"}:
+            return isinstance(default, dict) and all(
+                self.fits(field["type"], default[field["name"]]) if field["name"] in default else "default" in field
+                for field in schema["fields"]
+            )
+        if which == "array":
+            return isinstance(default, list) and all(self.fits(schema["items"], item) for item in default)
+        if which == "map":
+            return isinstance(default, dict) and all(self.fits(schema["values"], item) for item in default.values())
+        if which in _INTEGERS:
+            return type(default) is int and -_INTEGERS[which] <= default < _INTEGERS[which]
+        if which in {"bytes", "fixed"}:
+            return isinstance(default, str) and _fits_bytes(schema, default)
+        return _LEAVES[which](schema, default)
+
+
+def _fits_bytes(schema: Any, default: str) -> bool:
+    try:
+        data = default.encode("latin-1")
+        if decimal_of(schema) is not None:
+            read_decimal(data, schema)
+    except ValueError:
+        return False
+    return kind(schema) == "bytes" or len(data) == schema["size"]
+
+
+def _is_real(_schema: Any, default: Any) -> bool:
+    """As fastavro, a number may be text: JSON has none that is infinite."""
+    try:
+        float(default)
+    except (TypeError, ValueError, OverflowError):
+        return False
+    return not isinstance(default, bool)
+
+
+_LEAVES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "null": lambda _schema, default: default is None,
+    "boolean": lambda _schema, default: isinstance(default, bool),
+    "float": _is_real,
+    "double": _is_real,
+    "string": lambda _schema, default: isinstance(default, str),
+    "enum": lambda schema, default: isinstance(default, str) and default in schema["symbols"],
+}
+
+
+def writable(schema: Any, named: Mapping[str, Any]) -> Any:
+    """A schema whose defaults are values, as fastavro writes them.
+
+    Args:
+        schema: A parsed schema.
+        named: Definitions of its named types.
+
+    Returns:
+        The same object if all defaults are values already.
+    """
+    return _Writable(named).of(schema)
+
+
+class _Writable:
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._fitting = Fitting(named)
+        self._done: dict[int, Any] = {}
+
+    def of(self, part: Any) -> Any:
+        if not isinstance(part, (dict, list)):
+            return part
+        if id(part) in self._done:
+            return self._done[id(part)]
+        self._done[id(part)] = part
+        new: Any
+        if isinstance(part, list):
+            new = [self.of(item) for item in part]
+            changed = any(other is not item for other, item in zip(new, part, strict=True))
+        else:
+            new = {key: item if key == "default" else self.of(item) for key, item in part.items()}
+            if "default" in part and part.get("type") != "enum":
+                new["default"] = self._value(part["type"], part["default"])
+            changed = any(new[key] is not item for key, item in part.items())
+        if changed:
+            self._done[id(part)] = new
+        return self._done[id(part)]
+
+    def _value(self, schema: Any, default: Any) -> Any:
+        """A default as a value; the same object if it is one."""
+        schema = bare(schema, self._named)
+        if isinstance(schema, list):
+            branch = next((each for each in schema if self._fitting.fits(each, default)), None)
+            return default if branch is None else self._value(branch, default)
+        which = kind(schema)
+        if which in {"bytes", "fixed"} and isinstance(default, str):
+            data = default.encode("latin-1")
+            return data if decimal_of(schema) is None else read_decimal(data, schema)
+        if which in {"float", "double"} and isinstance(default, str):
+            return float(default)
+        if which in {"record", "error"}:
+            types = {field["name"]: field["type"] for field in schema["fields"]}
+            return self._items(default, {key: types[key] for key in default if key in types})
+        if which == "map":
+            return self._items(default, dict.fromkeys(default, schema["values"]))
+        if which == "array":
+            items = [self._value(schema["items"], item) for item in default]
+            return items if any(new is not old for new, old in zip(items, default, strict=True)) else default
+        return default
+
+    def _items(self, default: dict[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
+        items = {key: self._value(types[key], item) if key in types else item for key, item in default.items()}
+        return items if any(items[key] is not item for key, item in default.items()) else default
