@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from serde_chain.stages.avro.types import bare, decimal_of, kind
+from serde_chain.stages.avro.types import bare, changed, decimal_of, kind
 from serde_chain.stages.avro.decimal import read_decimal
 
 __all__ = ["WRONG_DEFAULT", "Fitting", "writable"]
@@ -103,33 +103,18 @@ def writable(schema: Any, named: Mapping[str, Any]) -> Any:
     Returns:
         The same object if all defaults are values already.
     """
-    return _Writable(named).of(schema)
+    return changed(schema, _Values(named).put)
 
 
-class _Writable:
+class _Values:
     def __init__(self, named: Mapping[str, Any]) -> None:
         self._named = named
         self._fitting = Fitting(named)
-        self._done: dict[int, Any] = {}
 
-    def of(self, part: Any) -> Any:
-        if not isinstance(part, (dict, list)):
-            return part
-        if id(part) in self._done:
-            return self._done[id(part)]
-        self._done[id(part)] = part
-        new: Any
-        if isinstance(part, list):
-            new = [self.of(item) for item in part]
-            changed = any(other is not item for other, item in zip(new, part, strict=True))
-        else:
-            new = {key: item if key == "default" else self.of(item) for key, item in part.items()}
-            if "default" in part and part.get("type") != "enum":
-                new["default"] = self._value(part["type"], part["default"])
-            changed = any(new[key] is not item for key, item in part.items())
-        if changed:
-            self._done[id(part)] = new
-        return self._done[id(part)]
+    def put(self, part: dict[str, Any]) -> None:
+        """Replace the default of a field; that of an enum is a symbol."""
+        if "default" in part and "type" in part and "symbols" not in part:
+            part["default"] = self._value(part["type"], part["default"])
 
     def _value(self, schema: Any, default: Any) -> Any:
         """A default as a value; the same object if it is one."""

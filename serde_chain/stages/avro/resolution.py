@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
 from serde_chain.stages.avro.bounds import skips_blindly
-from serde_chain.stages.avro.decimal import logical_readers, read_decimal
+from serde_chain.stages.avro.decimal import logical_readers, read_decimal, read_logical
 from serde_chain.stages.avro.defaults import WRONG_DEFAULT, Fitting
 from serde_chain.stages.avro.parsing import marked
 from serde_chain.stages.avro.schema import AvroSchema
@@ -381,7 +381,7 @@ class _Rewriter:
         if which in {"float", "double"}:
             default = float(default) if isinstance(default, str) else default
             default = float32(default) if which == "float" else float(default)
-        return _with_logical_type(default, schema) if self._objects else default
+        return read_logical(default, schema) if self._objects else default
 
     def _union_default(self, union: list[Any], default: Any) -> Any:
         # The specification: a default belongs to the first branch; since 1.12, to any.
@@ -460,16 +460,7 @@ _PROMOTING: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 def _promoted(value: Any, schema: Any, _target: Any = None) -> Any:
     target = schema[_FOR]
-    return _with_logical_type(_PROMOTING[kind(target)](value), target)
-
-
-def _with_logical_type(value: Any, schema: Any) -> Any:
-    """A value read without its logical type."""
-    logical = schema.get("logicalType") if isinstance(schema, dict) else None
-    if logical == "decimal":
-        return read_decimal(value, schema)
-    read = None if logical is None else logical_readers().get(f"{kind(schema)}-{logical}")
-    return value if read is None else read(value, schema, None)
+    return read_logical(_PROMOTING[kind(target)](value), target)
 
 
 def _of_member(record: dict[str, Any], _schema: Any, _target: Any = None) -> Any:

@@ -16,7 +16,8 @@ from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.defaults import writable
-from serde_chain.stages.avro.parsing import LookUp, Role, parse, without_marks
+from serde_chain.stages.avro.parsing import LookUp, Role, marked, parse, without_marks
+from serde_chain.stages.avro.types import changed
 
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
 
@@ -130,6 +131,15 @@ class AvroSchema:
     def writable(self) -> Any:
         """The form for writing: the defaults of missing fields are values (:mod:`.defaults`)."""
         return writable(self.parsed, self.named)
+
+    @cached_property
+    def without_logical_types(self) -> AvroSchema:
+        """The schema of the underlying types; itself if it has no logical types."""
+        plain = changed(self.parsed, lambda part: part.pop("logicalType", None))
+        if plain is self.parsed:
+            return self
+        parsed, named = marked(without_marks(plain))
+        return replace(self, parsed=parsed, readable=parsed, named=named)
 
     @property
     def fingerprint(self) -> bytes:

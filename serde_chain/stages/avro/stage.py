@@ -71,13 +71,29 @@ FRAMING: Final = Option(
     "single-object, container, record-key, none",
 )
 
+_STRICT: Final = "strict"
+_STRICT_BUT_DEFAULTS: Final = "strict-allow-default"
+
+
+def _validation(value: object) -> str:
+    strict = str(value).strip().lower()
+    if strict in {_STRICT, _STRICT_BUT_DEFAULTS}:
+        return strict
+    try:
+        return str(boolean(value)).lower()
+    except ValueError:
+        raise ValueError(f"expected true, false, {_STRICT} or {_STRICT_BUT_DEFAULTS}") from None
+
+
 # fastavro writes some values that do not match the schema: 1.5 as the int 1, an int beyond 32 bits. Checking every
 # value costs about as much as writing it.
 VALIDATE: Final = Option(
     "avro.validate",
-    boolean,
-    False,
-    doc="check every value before writing it; otherwise fastavro accepts some that do not match the schema",
+    _validation,
+    "false",
+    doc="check every value before writing it; otherwise fastavro accepts some that do not match the schema: true, "
+    "strict (with all fields of the schema and no others), strict-allow-default (fields with a default may be "
+    "missing), or false",
 )
 
 
@@ -148,7 +164,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Read the schema and the registry's settings; the first record of a topic queries the registry."""
         super().configure(config, is_key)
         self._validate = VALIDATE.read(config)
-        self._write = require("fastavro", "avro").schemaless_writer
+        self._write = _writing(self._validate)
         self._native = native(config)
         self._model = _model(config, SCHEMA, SCHEMA_FILE)
         self._schema = read_schema(config) if self._model is None else _schema_of(self._model)
@@ -231,9 +247,9 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return lambda data: encode(convert(data))
 
     def _encoder_of_dictionaries(self, schema: AvroSchema, prefix: bytes, write: Write) -> Callable[[Any], bytes]:
-        new_buffer, parsed, is_file = io.BytesIO, schema.parsed, isinstance(write, FileWriter)
+        new_buffer, parsed, is_file = io.BytesIO, schema.writable, isinstance(write, FileWriter)
         checks: list[Callable[[Any], None]] = [_check_depth] if schema.unbounded else []
-        if self._validate:
+        if self._validate != "false":
             checks.append(partial(_validate, schema))
         if self._is_key:
             unordered = write
@@ -258,7 +274,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         if self._native is None or is_file or schema.unbounded:
             return encode
         # What is taken passes the checks too.
-        return self._native.encoder(schema.parsed, encode, prefix, ordered=self._is_key)
+        return self._native.encoder(schema.writable, encode, prefix, ordered=self._is_key)
 
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)  # always set if records depend on the topic
@@ -360,7 +376,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         Raises:
             SchemaRegistryError: The registry must be queried, and does not answer.
         """
-        if self._validate or self._framing in {CONTAINER, RECORD_KEY}:
+        if self._validate != "false" or self._framing in {CONTAINER, RECORD_KEY}:
             return None
         if self._registry is None and self._schema is not None:
             single = self._framing == SINGLE_OBJECT
@@ -649,7 +665,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         writer, target_, problems, filled, skips_blindly = resolved(source, target, numbered=numbered)
         source = source.with_filled(filled) if filled else source
         return AvroReader(
-            source, readable(writer), target_, registered, problems, budget, native_, skips_blindly, model
+            source, readable(writer), target_, registered, problems, budget, native_, skips_blindly, model, target
         )
 
 
@@ -690,6 +706,14 @@ def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = F
         ).marked(about_record=named_by_record) from error
 
 
+def _writing(validation: str) -> Write:
+    """fastavro's function, with its own strict forms."""
+    write: Write = require("fastavro", "avro").schemaless_writer
+    if validation in {_STRICT, _STRICT_BUT_DEFAULTS}:
+        return partial(write, **{validation.replace("-", "_"): True})
+    return write
+
+
 def _validate(schema: AvroSchema, data: Any) -> None:
     if (invalid := _invalid(data, schema)) is not None:
         raise invalid
@@ -716,7 +740,7 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
     """The mismatch reported by fastavro's validation, with the field's path; None for a matching value."""
     validation: Any = require("fastavro.validation", "avro")
     try:
-        validation.validate(data, schema.parsed, raise_errors=True)
+        validation.validate(data, schema.writable, raise_errors=True)
     except validation.ValidationError as invalid:
         fields = list(dict.fromkeys(detail.field or schema.name for detail in invalid.errors))
         value, expected = invalid.errors[0].datum, [_type_name(detail.schema) for detail in invalid.errors]

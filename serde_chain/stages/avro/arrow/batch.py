@@ -587,13 +587,14 @@ class _Decoder:
         """
         if self._native is not None and self._is_bounded(values):
             array, left = self._native.read(values, start, prefix)
-            return None if left else array
+            return None if left or self._column.moments.refused(array) else array
         if not isinstance(values, list) or len(values) > self.records_at_once:
             return None
         if None in values or not all(map(methodcaller("startswith", prefix), values)):
             return None
         decode = self.decode
-        return self._column.of([decode(data, start) for data in values])
+        array = self._column.as_read([decode(data, start) for data in values])
+        return None if self._column.moments.refused(array) else self._column.in_microseconds(array)
 
     @cached_property
     def _weight(self) -> int:
@@ -620,6 +621,11 @@ class _Decoder:
 
     def read(self, group: _Group, batch: Batch) -> Any:
         """The records in Arrow; unreadable ones are null, and reported to the batch."""
+        array = self._read_all(group, batch)
+        rows = group.rows
+        return _without_refused(batch, self._column, array, lambda at: at if rows is None else rows[at].as_py())
+
+    def _read_all(self, group: _Group, batch: Batch) -> Any:
         if self._native is not None and self._is_bounded(group.values):
             return self._read_natively(self._native, group, batch)
         cut = None if self._cutter is None else self._cutter.cut(group.values, group.start)
@@ -730,7 +736,18 @@ def _read(
             except SerializationError as error:
                 batch.fail(row, error)
         values.append(value)
-    return batch.collect(values, column.of, rows.__getitem__)
+    array = batch.collect(values, column.as_read, rows.__getitem__)
+    return column.in_microseconds(_without_refused(batch, column, array, rows.__getitem__))
+
+
+def _without_refused(batch: Batch, column: ArrowColumn, array: Any, row: Callable[[int], int]) -> Any:
+    """An array without the records whose dates, times or UUIDs are not read, which fail."""
+    refused = column.moments.refused(array)
+    for at, value in refused.items():
+        batch.fail(row(at), DecodeError(value.message, hint=value.hint))
+    if not refused:
+        return array
+    return array.take(batch.arrow.array([None if at in refused else at for at in range(len(array))], "int64"))
 
 
 def _joined(batch: Batch, pieces: list[Any]) -> Any:

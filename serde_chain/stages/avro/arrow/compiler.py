@@ -169,6 +169,8 @@ class _Compiler:
             return self._arrow.map_(self._arrow.string(), self._any_type(schema["values"]))
         shape = decimal_of(schema)
         if shape is not None:
+            if shape[0] > leaves.MAX_PRECISION:
+                raise UnreadableSchemaError(f"a decimal of {shape[0]} digits")
             return self._arrow.decimal128(*shape)
         return {"null": self._arrow.null(), "enum": self._arrow.string(), "fixed": self._arrow.binary()}.get(
             which
