@@ -18,12 +18,14 @@ from serde_chain.schemas.framing import NONE, Framing
 from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.signals import let_through
 from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.avro.container import encode_long
 from serde_chain.stages.avro.indexes import guarded
 from serde_chain.stages.avro.models import AvroModel
 from serde_chain.stages.avro.moments import beyond
 from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import kind
 from serde_chain.transfer import Transfer
 
 __all__ = [
@@ -33,6 +35,7 @@ __all__ = [
     "SINGLE_OBJECT",
     "AvroReader",
     "FindsReaders",
+    "is_raw",
     "unreadable",
 ]
 
@@ -57,6 +60,7 @@ class AvroReader:
         skips_blindly: Whether fastavro must not see the bytes before they are checked; see ``Resolution``.
         model: The class of the records; None for dictionaries.
         into: The schema to read into, as configured; None if it is the records'.
+        is_raw: Whether a record is its bytes, without Avro's length in front (:func:`is_raw`).
     """
 
     source: AvroSchema
@@ -69,6 +73,7 @@ class AvroReader:
     skips_blindly: bool = False
     model: AvroModel | None = None
     into: AvroSchema | None = None
+    is_raw: bool = False
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
@@ -91,7 +96,7 @@ class AvroReader:
         It raises DecodeError for bytes that are not exactly one record of the schema.
         """
         if self.model is None:
-            return self._decode
+            return _of_raw(self._decode) if self.is_raw else self._decode
         decode, convert = self._decode, self.model.read
         return lambda data, start=0: convert(decode(data, start))
 
@@ -192,6 +197,24 @@ class AvroReader:
                 avro_bounds.check_bounds(source.parsed, source.named, data, start, budget, source.filled)
 
         return check
+
+
+def _of_raw(decode: Callable[..., Any]) -> Callable[..., Any]:
+    def of_bytes(data: Buffer, start: int = 0) -> Any:
+        body = bytes(memoryview(data)[start:])
+        return decode(encode_long(len(body)) + body)
+
+    return of_bytes
+
+
+def is_raw(schema: AvroSchema, framing: Framing | None) -> bool:
+    """Whether records are bytes without Avro's length in front, as Confluent's clients write the schema ``bytes``.
+
+    Args:
+        schema: The schema of the records.
+        framing: The framing of a registry; None for others.
+    """
+    return framing is not None and framing.has_raw_bytes and kind(schema.parsed) == "bytes"
 
 
 class FindsReaders(Protocol):

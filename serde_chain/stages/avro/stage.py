@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
-from payload_stores.errors import drop_data
+from payload_stores.errors import MissingDependencyError, drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, MovesFields, Serializer
@@ -50,11 +51,13 @@ from serde_chain.stages.avro.reader import (
     RECORD_KEY,
     SINGLE_OBJECT,
     AvroReader,
+    is_raw,
     unreadable,
 )
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 from serde_chain.transfer import Transfer, finish
+from serde_chain.wire import varint
 
 if TYPE_CHECKING:
     from serde_chain.arrow import ColumnWriter
@@ -126,17 +129,19 @@ class _Writer(NamedTuple):
         schema: The schema.
         frame: The bytes and headers that name the schema.
         is_prefixed: Whether the prefix is the whole frame.
+        is_raw: Whether a record is its bytes, without Avro's length in front.
     """
 
     encode: Callable[[Any], bytes]
     schema: AvroSchema
     frame: SchemaFrame
     is_prefixed: bool
+    is_raw: bool
 
     @property
     def way(self) -> AvroWay | None:
         """The way for others; None if a record is more than a prefix and Avro's binary encoding."""
-        return AvroWay(self.schema, self.frame.prefix) if self.is_prefixed else None
+        return AvroWay(self.schema, self.frame.prefix) if self.is_prefixed and not self.is_raw else None
 
 
 class AvroWay(NamedTuple):
@@ -283,8 +288,10 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(registered)
         frame = cast(Framing, self._frames).frame(registered)
-        whole = frame.is_prefix
-        return _Writer(self._encoder(schema, frame.prefix if whole else b"", self._write), schema, frame, whole)
+        whole, raw = frame.is_prefix, is_raw(schema, self._frames)
+        prefix = frame.prefix if whole else b""
+        encode = _as_raw(self._encoder(schema, b"", self._write), prefix) if raw else None
+        return _Writer(encode or self._encoder(schema, prefix, self._write), schema, frame, whole, raw)
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Check that a neighbour that moves fields finds them in the dictionaries of ``avro.type``."""
@@ -570,13 +577,15 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """
         try:
             return only_record(data, self._reader_of)
+        except MissingDependencyError:
+            raise  # of a codec
         except Exception as error:
             raise unreadable(error, data) from error
 
     def _read_file(self, data: Buffer) -> Any:
         try:
             records = read_file(data, self._reader_of)
-        except DecodeError:
+        except (DecodeError, MissingDependencyError):
             raise
         except Exception as error:
             raise unreadable(error, data) from error
@@ -632,6 +641,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         registered = cast(SchemaRegistry, self._registry).get(key, _TYPE)
         schema = _parse_registered(registered, named_by_record=True)
         reader = self._reader(schema, registered=registered.order)
+        reader = replace(reader, is_raw=is_raw(schema, self._frames))
         prefix = cast(Framing, self._frames).prefix_of(key)
         if prefix is not None:
             if len(self._decoders) >= _MAX_DECODERS:
@@ -685,6 +695,17 @@ def _schema_of(model: AvroModel) -> AvroSchema:
         return AvroSchema.parse(model.schema, role=Role.OWN)
     except ValueError as error:
         raise ConfigError(f"the schema of {model.cls.__qualname__} is {error}", key=TYPE.name) from error
+
+
+def _as_raw(encode: Callable[[Any], bytes], prefix: bytes) -> Callable[[Any], bytes]:
+    """A function that writes bytes without Avro's length in front of them."""
+
+    def raw(data: Any) -> bytes:
+        record = encode(data)
+        _, start = varint.read(memoryview(record), 0)
+        return prefix + record[start:]
+
+    return raw
 
 
 def _refuse_keys(framing: str, *, is_key: bool) -> None:

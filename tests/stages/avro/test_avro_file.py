@@ -46,7 +46,7 @@ class TestAvroFile(SerializerTests):
     values = st.fixed_dictionaries(
         {"id": st.integers(-(2**63), 2**63 - 1), "note": st.none() | st.text(), "pixels": st.binary(max_size=200)}
     )
-    foreign = (b"", file([]), b"Obj", b"Obj\x01", b"something else", b"Obj\x01\x02")
+    foreign = (b"", b"Obj", b"Obj\x01", b"something else", b"Obj\x01\x02")
 
     @pytest.fixture
     def config(self) -> Mapping[str, object]:

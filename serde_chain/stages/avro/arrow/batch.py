@@ -555,7 +555,7 @@ class _Decoder:
         self._writer, self._target, problems, _, blind = rewritten(reader.source, None if same else column.schema)
         writer = readable(self._writer)
         self.decode = AvroReader(
-            reader.source, writer, self._target, None, problems, reader.budget, native, blind
+            reader.source, writer, self._target, None, problems, reader.budget, native, blind, is_raw=reader.is_raw
         ).decode
         self._native = self._compiled(native)
         free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
@@ -566,6 +566,9 @@ class _Decoder:
             return None
         if self._source.unbounded:
             self.refusal = "a few bytes may be any number of values"
+            return None
+        if self._reader.is_raw:
+            self.refusal = "a record is its bytes, without Avro's length"
             return None
         try:
             return NativeReader(native, self._writer, self._target, self._column)
@@ -604,7 +607,7 @@ class _Decoder:
     def _fast_schema(self) -> FastSchema | None:
         """Compiled for the first worthwhile group: container files may bring one schema each."""
         # The fast reader's schema has no names: types used twice are expanded twice.
-        if self._weight > MOST_FIELDS:
+        if self._weight > MOST_FIELDS or self._reader.is_raw:
             return None
         try:
             return FastSchema(self._writer, self._target, self._column.type_as_read)
@@ -615,7 +618,7 @@ class _Decoder:
     @cached_property
     def _cutter(self) -> Cutter | None:
         """For large fields; None if records must be checked first, or with too many types, as it has no names."""
-        if self._source.unbounded or self._weight > MOST_FIELDS:
+        if self._source.unbounded or self._weight > MOST_FIELDS or self._reader.is_raw:
             return None
         return Cutter(self._writer, self._target)
 

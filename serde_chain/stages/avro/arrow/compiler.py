@@ -75,6 +75,8 @@ class _Compiler:
             return self._union(writer, reader if isinstance(reader, list) else [reader], type_)
         if which != other and (which, other) not in PROMOTIONS:
             raise UnreadableSchemaError(f"{which} is resolved into {other}")
+        if which in NAMED and writer["name"] != reader["name"]:
+            raise UnreadableSchemaError("two types of different names do not match")
         make: dict[str, Callable[[], Part]] = {
             "record": lambda: self._record(writer, reader, type_),
             "error": lambda: self._record(writer, reader, type_),
