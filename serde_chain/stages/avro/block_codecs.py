@@ -95,7 +95,8 @@ def _bounded(name: str) -> Callable[[memoryview, int], bytes]:
         try:
             block = decompress(data, most)
         except _FAILURES as error:
-            raise ValueError(f"a block is truncated or corrupt: {error}") from error
+            why = error.message if isinstance(error, DecodeError) else error
+            raise ValueError(f"a block is truncated or corrupt: {why}") from error
         if len(block) > most:
             raise ValueError(f"a block is larger than the {most} bytes that are left of the file's limit")
         return block

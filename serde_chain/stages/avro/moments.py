@@ -53,7 +53,7 @@ class Beyond(NamedTuple):
         """What is wrong."""
         where = f"the field {'.'.join(self.path)}" if self.path else "the value"
         if self.logical == UUID_TYPE:
-            return f"{where} is text, but not a UUID"
+            return f"{where} is not a {self.logical}"
         if self.logical.startswith("time-"):
             return f"{where} is not a {self.logical} of one day"
         return f"{where} is a {self.logical} outside the years 1 to 9999"

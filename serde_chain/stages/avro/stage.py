@@ -276,9 +276,10 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
                 raise _misfit(data, schema, error) from None
             return buffer.getvalue()
 
-        if self._native is None or is_file or schema.unbounded:
+        is_strict = self._validate in {_STRICT, _STRICT_BUT_DEFAULTS}
+        if self._native is None or is_file or schema.unbounded or is_strict:
             return encode
-        # What is taken passes the checks too.
+        # What is taken passes the other checks too.
         return self._native.encoder(schema.writable, encode, prefix, ordered=self._is_key)
 
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
