@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from pyspark.sql import Column, SparkSession, functions
@@ -114,7 +115,7 @@ def aliases_not_told_apart(reader: AvroSchema, writers: Sequence[AvroSchema]) ->
     return None
 
 
-def _has_fields(schema: AvroSchema, names: Set[str]) -> bool:
+def _has_fields(schema: AvroSchema, names: AbstractSet[str]) -> bool:
     """Whether a record of a schema has fields of some names."""
     return any(
         names <= {field["name"] for field in definition.get("fields", ())} for definition in schema.named.values()

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from serde_chain.stages.avro.types import bare, changed, decimal_of, kind
 from serde_chain.stages.avro.decimal import read_decimal
+from serde_chain.stages.avro.types import bare, changed, decimal_of, kind
 
 __all__ = ["WRONG_DEFAULT", "Fitting", "writable"]
 
@@ -48,7 +48,7 @@ class Fitting:
         if isinstance(schema, list):
             return any(self.fits(branch, default) for branch in schema)
         which = kind(schema)
-        if which in {"record", "error"}:
+        if which == "record":
             return isinstance(default, dict) and all(
                 self.fits(field["type"], default[field["name"]]) if field["name"] in default else "default" in field
                 for field in schema["fields"]
@@ -57,14 +57,17 @@ class Fitting:
             return isinstance(default, list) and all(self.fits(schema["items"], item) for item in default)
         if which == "map":
             return isinstance(default, dict) and all(self.fits(schema["values"], item) for item in default.values())
-        if which in _INTEGERS:
-            return type(default) is int and -_INTEGERS[which] <= default < _INTEGERS[which]
-        if which in {"bytes", "fixed"}:
-            return isinstance(default, str) and _fits_bytes(schema, default)
         return _LEAVES[which](schema, default)
 
 
-def _fits_bytes(schema: Any, default: str) -> bool:
+def _is_integer(schema: Any, default: Any) -> bool:
+    beyond = _INTEGERS[kind(schema)]
+    return type(default) is int and -beyond <= default < beyond
+
+
+def _is_bytes(schema: Any, default: Any) -> bool:
+    if not isinstance(default, str):
+        return False
     try:
         data = default.encode("latin-1")
         if decimal_of(schema) is not None:
@@ -86,6 +89,10 @@ def _is_real(_schema: Any, default: Any) -> bool:
 _LEAVES: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "null": lambda _schema, default: default is None,
     "boolean": lambda _schema, default: isinstance(default, bool),
+    "int": _is_integer,
+    "long": _is_integer,
+    "bytes": _is_bytes,
+    "fixed": _is_bytes,
     "float": _is_real,
     "double": _is_real,
     "string": lambda _schema, default: isinstance(default, str),
@@ -122,22 +129,24 @@ class _Values:
         if isinstance(schema, list):
             branch = next((each for each in schema if self._fitting.fits(each, default)), None)
             return default if branch is None else self._value(branch, default)
-        which = kind(schema)
-        if which in {"bytes", "fixed"} and isinstance(default, str):
-            data = default.encode("latin-1")
-            return data if decimal_of(schema) is None else read_decimal(data, schema)
-        if which in {"float", "double"} and isinstance(default, str):
-            return float(default)
-        if which in {"record", "error"}:
-            types = {field["name"]: field["type"] for field in schema["fields"]}
-            return self._items(default, {key: types[key] for key in default if key in types})
-        if which == "map":
-            return self._items(default, dict.fromkeys(default, schema["values"]))
-        if which == "array":
-            items = [self._value(schema["items"], item) for item in default]
-            return items if any(new is not old for new, old in zip(items, default, strict=True)) else default
-        return default
+        match kind(schema):
+            case "record":
+                return self._items(default, {field["name"]: field["type"] for field in schema["fields"]})
+            case "map":
+                return self._items(default, dict.fromkeys(default, schema["values"]))
+            case "array":
+                items = [self._value(schema["items"], item) for item in default]
+                return items if any(new is not old for new, old in zip(items, default, strict=True)) else default
+        return _value_of_text(schema, default) if isinstance(default, str) else default
 
     def _items(self, default: dict[str, Any], types: Mapping[str, Any]) -> dict[str, Any]:
         items = {key: self._value(types[key], item) if key in types else item for key, item in default.items()}
         return items if any(items[key] is not item for key, item in default.items()) else default
+
+
+def _value_of_text(schema: Any, default: str) -> Any:
+    which = kind(schema)
+    if which in {"bytes", "fixed"}:
+        data = default.encode("latin-1")
+        return data if decimal_of(schema) is None else read_decimal(data, schema)
+    return float(default) if which in {"float", "double"} else default

@@ -117,19 +117,24 @@ def _beyond(schema: Any, value: Any, named: Mapping[str, Any], path: tuple[str, 
         return
     if isinstance(schema, list):
         others = [branch for branch in schema if kind(bare(branch, named)) != "null"]
-        at, inner = value if len(others) > 1 and isinstance(value, tuple) else (0, value)
+        if len(others) > 1 and not isinstance(value, tuple):
+            return  # of int and long, or of float and double: one type in columns, without a logical type
+        at, inner = value if len(others) > 1 else (0, value)
         yield from _beyond(others[at], inner, named, path)
         return
     match kind(schema):
         case "record":
             for field in schema["fields"]:
                 yield from _beyond(field["type"], value[field["name"]], named, (*path, field["name"]))
-        case "array":
-            for item in value:
-                yield from _beyond(schema["items"], item, named, path)
-        case "map":
-            for item in value.values():
-                yield from _beyond(schema["values"], item, named, path)
-        case _ if (logical := limited(schema)) is not None:
-            if not (is_uuid(value) if logical == UUID_TYPE else LIMITS[logical][0] <= value <= LIMITS[logical][1]):
-                yield Beyond(path, logical)
+        case "array" | "map" as which:
+            for item in value if which == "array" else value.values():
+                yield from _beyond(schema["items" if which == "array" else "values"], item, named, path)
+        case _ if (logical := limited(schema)) is not None and not _is_read(logical, value):
+            yield Beyond(path, logical)
+
+
+def _is_read(logical: str, value: Any) -> bool:
+    if logical == UUID_TYPE:
+        return is_uuid(value)
+    least, most = LIMITS[logical]
+    return bool(least <= value <= most)

@@ -166,7 +166,11 @@ class AvroReader:
         buffer.seek(start)
         try:
             way = resolved(self.source.without_logical_types, plain, numbered=True)
-            found = beyond((self.into or self.source).parsed, self._read(buffer, way.writer, way.target), (self.into or self.source).named)
+            found = beyond(
+                (self.into or self.source).parsed,
+                self._read(buffer, way.writer, way.target),
+                (self.into or self.source).named,
+            )
         except Exception as other:  # noqa: BLE001  then the bytes are the reason
             let_through(other)
             return None

@@ -15,7 +15,7 @@ from serde_chain.errors import ConfigError
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.decimal import readable
-from serde_chain.stages.avro.defaults import writable
+from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable
 from serde_chain.stages.avro.parsing import LookUp, Role, marked, parse, without_marks
 from serde_chain.stages.avro.types import changed
 
@@ -47,7 +47,7 @@ SCHEMA_FILE: Final[Option[str | bytes | None]] = Option(
     "avro.schema.file",
     path_or_content,
     None,
-    file=lambda path: _joined(path),
+    file=lambda path: _joined(path),  # noqa: PLW0108, defined below
     doc="path of a file with the schema; types of other files are looked up beside it, as <full name>.avsc",
 )
 READER_SCHEMA: Final = Option("avro.reader.schema", _schema, None, doc="schema to read into, as JSON text")
@@ -209,9 +209,14 @@ def _check_size(loaded: Any) -> None:
 def _text(source: Any, loaded: Any, parsed: Any, *, is_joined: bool) -> str:
     """The schema as JSON that needs no other schema."""
     if is_joined:
-        return json.dumps(without_marks(parsed))
+        return json.dumps(changed(without_marks(parsed), _as_given))
     is_json = isinstance(source, str) and source.lstrip(_BLANK)[:1] in '{["'
     return source.lstrip(_BLANK) if is_json else json.dumps(loaded)
+
+
+def _as_given(part: dict[str, Any]) -> None:
+    if WRONG_DEFAULT in part:
+        part["default"] = part.pop(WRONG_DEFAULT)
 
 
 def _joined(path: str) -> bytes:

@@ -729,7 +729,7 @@ def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = F
 
 
 def _writing(validation: str) -> Write:
-    """fastavro's function, with its own strict forms."""
+    """The function of fastavro, with its own strict forms."""
     write: Write = require("fastavro", "avro").schemaless_writer
     if validation in {_STRICT, _STRICT_BUT_DEFAULTS}:
         return partial(write, **{validation.replace("-", "_"): True})

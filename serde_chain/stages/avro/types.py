@@ -64,7 +64,10 @@ def _changed(part: Any, change: Callable[[dict[str, Any]], None], done: dict[int
         if any(new is not old for new, old in zip(items, part, strict=True)):
             done[id(part)] = items
     else:
-        new = {key: item if key == "default" and "type" in part else _changed(item, change, done) for key, item in part.items()}
+        new = {
+            key: item if key == "default" and "type" in part else _changed(item, change, done)
+            for key, item in part.items()
+        }
         change(new)
         if new.keys() != part.keys() or any(new[key] is not item for key, item in part.items()):
             done[id(part)] = new

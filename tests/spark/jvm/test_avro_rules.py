@@ -35,8 +35,8 @@ def test_moments(spark: SparkSession, place: str) -> None:
     source = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, *fields]}
     goods = [good[0] for _, good in data]
     records = [b"\0" + b"".join(goods)]
-    for at, (bad, good) in enumerate(data):
-        records += [b"\0" + b"".join([*goods[:at], each, *goods[at + 1 :]]) for each in [*bad, *good]]
+    for at, (wrong, good) in enumerate(data):
+        records += [b"\0" + b"".join([*goods[:at], each, *goods[at + 1 :]]) for each in [*wrong, *good]]
     settings = config(source)
     for mode in ("DROPMALFORMED", "PERMISSIVE"):
         native = values(spark, settings, records, "native", mode)
@@ -99,16 +99,12 @@ def test_odd_schemas(spark: SparkSession) -> None:
     source = record(["null", error], default=None)
     data = b"\2\2\6"
     for engine in ("native", "arrow"):
-        assert values(spark, config(source), [data], engine, "FAILFAST") == [
-            (0, "{1, {3}}")
-        ]
+        assert values(spark, config(source), [data], engine, "FAILFAST") == [(0, "{1, {3}}")]
     wide = record(decimal(precision=40))
     with pytest.raises(ConfigError, match=r"odd is a decimal of 40 digits.*38 digits"):
         values(spark, config(wide), [b"\2" + sized(b"\1")], "auto", "FAILFAST")
     fitting = {"avro.reader.schema": json.dumps(record(decimal(precision=38)))}
-    assert values(spark, config(wide, **fitting), [b"\2" + sized(b"\1")], "auto", "FAILFAST") == [
-        (0, "{1, 1}")
-    ]
+    assert values(spark, config(wide, **fitting), [b"\2" + sized(b"\1")], "auto", "FAILFAST") == [(0, "{1, 1}")]
 
 
 P = {"type": "record", "name": "P", "fields": [{"name": "x", "type": "int"}]}

@@ -57,7 +57,11 @@ def test_missing_fields_have_their_defaults(kind: Any, default: Any, data: bytes
     config = {"avro.native": native}
     for more in ({}, {"avro.validate": True}, {"avro.validate": "strict-allow-default"}):
         assert writer(source, **config, **more)({"id": 1}) == b"\2" + data
-    nested = {"type": "record", "name": "Outer", "fields": [{"name": "all", "type": {"type": "array", "items": source}}]}
+    nested = {
+        "type": "record",
+        "name": "Outer",
+        "fields": [{"name": "all", "type": {"type": "array", "items": source}}],
+    }
     assert writer(nested, **config)({"all": [{"id": 1}]}) == b"\2\2" + data + b"\0"
     in_a_union = {"type": "record", "name": "Outer", "fields": [{"name": "one", "type": ["null", source]}]}
     assert writer(in_a_union, **config)({"one": {"id": 1}}) == b"\2\2" + data
@@ -70,7 +74,7 @@ def test_missing_fields_have_their_defaults(kind: Any, default: Any, data: bytes
 def test_files_and_keys_have_defaults_too() -> None:
     source = schema(decimal(precision=9, scale=2), "\u0000\u00a0")
     data = writer(source, **{"avro.framing": "container"})({"id": 1})
-    (found,) = fastavro.reader(io.BytesIO(data))
+    found: Any = next(fastavro.reader(io.BytesIO(data)))
     assert found["new"] == Decimal("1.60")
     config = {"key.serializers": "avro", "avro.schema": source}
     assert SerializerChain.from_config(config, is_key=True)({"id": 1}) == b"\2" + sized(b"\0\xa0")

@@ -246,7 +246,11 @@ def test_blocks_that_are_damaged(codec: str) -> None:
     whole = compressed(encode_long(3000) + bytes(3000), codec)
     start = whole.index(bytes(16)) + 16
     for at in (start + 2, start + 4, (start + len(whole)) // 2, len(whole) - 18):
-        for data in (whole[:at], whole[:at] + whole[at + 1 :], whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :]):
+        for data in (
+            whole[:at],
+            whole[:at] + whole[at + 1 :],
+            whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :],
+        ):
             with suppress(DecodeError):  # without a checksum, another value may come out
                 assert codec in {"null", "deflate", "zstandard"} or read(data) == bytes(3000)
 

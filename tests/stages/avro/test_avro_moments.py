@@ -15,7 +15,8 @@ from tests.stages.avro.test_schemas_of_others import in_a_file, sized
 DAY_MS = 86_400_000
 YEAR_10000_MS = 253_402_300_800_000
 YEAR_1_MS = -62_135_596_800_000
-FIRST, LAST = datetime(1, 1, 1), datetime(9999, 12, 31, 23, 59, 59, 999000)
+FIRST = datetime(1, 1, 1, tzinfo=UTC).replace(tzinfo=None)
+LAST = datetime(9999, 12, 31, 23, 59, 59, 999000, tzinfo=UTC).replace(tzinfo=None)
 MICROS = LAST.replace(microsecond=999999)
 NUMBER = "4ef2cbb4-2bfb-4a6c-b7f5-2d8a0a9b3f0b"
 # A type, values that are refused, and values that are read.
@@ -74,7 +75,9 @@ def test_rows_and_columns_agree(place: str, base: str, logical: str, refused: An
         good = b"\0\2" + frame(written(read[0][0]))
         for value in refused:
             data = b"\0\2" + frame(written(value))
-            with pytest.raises(DecodeError, match=rf"inner\.at is .*{logical}.* in which the field has no logicalType") as e:
+            with pytest.raises(
+                DecodeError, match=rf"inner\.at is .*{logical}.* in which the field has no logicalType"
+            ) as e:
                 chain(data)
             for count in (1, 1500):
                 result = chain.read_batch(Batch([good] * count + [data, None], topic="t"))

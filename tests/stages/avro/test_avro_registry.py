@@ -351,9 +351,10 @@ def test_the_schema_bytes_is_written_as_confluents_clients_do(
     """Without Avro's length in front, in the prefix's framing and in the header's."""
     for number, schema in enumerate(('"bytes"', '{"type": "bytes"}')):
         for content in (b"", b"\x02a", bytes(range(256)) * 300):
+            topic_of_both = f"{topic}-{number}"
             for framing in ("confluent", "header"):
                 headers: list[Any] = []
-                around = RecordContext(f"{topic}-{number}", "value", headers)
+                around = RecordContext(topic_of_both, "value", headers)
                 data = writer(schema, avro_framing=framing)(content, around)
                 assert data.endswith(content)
                 assert len(data) == len(content) + (5 if framing == "confluent" else 0)
@@ -363,8 +364,8 @@ def test_the_schema_bytes_is_written_as_confluents_clients_do(
                 # To Arrow too, and as text for a reader.
                 columns = reader().to_arrow([data] * 2, [headers] * 2, topic=around.topic)
                 assert columns.to_pylist() == [content] * 2
-            theirs = AvroSerializer(client, schema, conf=PEER)(content, value_of(around.topic))
-            around = RecordContext(around.topic, "value")
+            theirs = AvroSerializer(client, schema, conf=PEER)(content, value_of(topic_of_both))
+            around = RecordContext(topic_of_both, "value")
             assert theirs == writer(schema)(content, around)
             assert reader()(theirs, around) == content
     assert reader('"string"')(writer('"bytes"')(b"text", value_of(topic)), value_of(topic)) == "text"
@@ -374,7 +375,9 @@ def test_the_schema_bytes_is_written_as_confluents_clients_do(
 
 
 def test_bytes_within_others_keep_their_length(client: SchemaRegistryClient, writer: Make, topic: str) -> None:
-    for number, (schema, value) in enumerate((('["null", "bytes"]', b"a"), ('{"type": "array", "items": "bytes"}', [b"a"]))):
+    for number, (schema, value) in enumerate(
+        (('["null", "bytes"]', b"a"), ('{"type": "array", "items": "bytes"}', [b"a"]))
+    ):
         around = value_of(f"{topic}-{number}")
         data = writer(schema)(value, around)
         assert data == AvroSerializer(client, schema, conf=PEER)(value, around)

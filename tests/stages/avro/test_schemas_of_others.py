@@ -207,7 +207,7 @@ PLAIN = {"type": "record", "name": "Plain", "fields": [{"name": "n", "type": "in
 def test_references_in_any_place(place: str, registries: ConfluentRegistries) -> None:
     schema, data, value = PLACES[place]
     client, subject = registries.schemas, f"{place}-value"
-    references = []
+    references: list[SchemaReference] = []
     for other in (CUSTOMER, PRODUCT, PLAIN):
         name = AvroSchema.parse(other, [json.dumps(CUSTOMER)]).name
         own = references[:1] if other is PRODUCT else []
@@ -224,6 +224,8 @@ def test_references_in_any_place(place: str, registries: ConfluentRegistries) ->
     writing = {"value.serializers": "avro", **config, "use.latest.version": True}
     with SerializerChain.from_config(writing) as chain:
         assert chain(value, around) == framed
+        if place == "a union":
+            assert chain(("shop.Product", value), around) == framed
 
 
 def test_a_name_is_defined_after_its_first_use() -> None:

@@ -9,7 +9,7 @@ not check the branch of a nullable type. Records of schemas refused by :class:`F
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader, leaves

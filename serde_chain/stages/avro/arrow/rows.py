@@ -8,14 +8,15 @@ from typing import Any, Final, TypeAlias
 from payload_stores.plugins import require
 from serde_chain.errors import EncodeError, without_data
 from serde_chain.stages.avro.resolution import members
-from serde_chain.stages.avro.types import NAMED, bare, kind
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import NAMED, bare, kind
 
 __all__ = ["branch_namer", "check_integers"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
 _INTEGERS: Final = {"int": "int32", "long": "int64"}
+
 
 def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
     """Check that numbers for Avro's ``int`` and ``long`` are whole and in range.

@@ -15,8 +15,8 @@ from serde_chain.errors import ConfigError
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.arrow.moments import Moments
 from serde_chain.stages.avro.resolution import branches
-from serde_chain.stages.avro.types import bare, decimal_of, kind
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import bare, decimal_of, kind
 
 __all__ = ["ArrowColumn", "arrow_type"]
 
