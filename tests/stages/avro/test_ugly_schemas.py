@@ -123,7 +123,7 @@ def test_java_ignores_the_same_logical_types(jvm: Any) -> None:
         for is_kept, is_theirs in compared(ours.parsed, theirs, ours):
             assert is_kept == is_theirs, seed
             counts[is_kept] += 1
-    assert min(counts.values()) > 50
+    assert min(counts.values()) > 20
 
 
 def compared(schema: Any, theirs: Any, whole: AvroSchema) -> Iterator[tuple[bool, bool]]:
@@ -151,12 +151,14 @@ def compared(schema: Any, theirs: Any, whole: AvroSchema) -> Iterator[tuple[bool
 
 
 def test_ones_own_schema_names_the_first_fault() -> None:
-    refused = 0
-    for seed in SEEDS:
-        ugly = Ugly(seed)
-        try:
-            AvroSchema.parse(ugly.schema, list(map(json.dumps, ugly.parts)), role=Role.OWN)
-        except ValueError as error:
-            assert any(name in str(error) for name in ("default", "decimal", "symbol")), seed
-            refused += 1
-    assert refused > len(SEEDS) / 4
+    faults = [fault for fault in map(fault_of, map(Ugly, SEEDS)) if fault is not None]
+    assert len(faults) > len(SEEDS) / 4
+    assert all("default" in fault or "decimal" in fault for fault in faults)
+
+
+def fault_of(ugly: Ugly) -> str | None:
+    try:
+        AvroSchema.parse(ugly.schema, list(map(json.dumps, ugly.parts)), role=Role.OWN)
+    except ValueError as error:
+        return str(error)
+    return None

@@ -29,7 +29,7 @@ _ODD: Final[dict[str, tuple[dict[str, Any], ...]]] = {
     "double": ({"logicalType": "date"}, {"logicalType": "uuid"}),
     "boolean": ({"connect.default": True},),
 }
-_DEFAULTS: Final = (None, "null", "", 0, -1.5, True, [], {}, [None], {"a": 1}, "\u0100", "A")
+_DEFAULTS: Final[tuple[Any, ...]] = (None, "null", "", 0, -1.5, True, [], {}, [None], {"a": 1}, "\u0100", "A")
 
 
 class Ugly:
