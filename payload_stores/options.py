@@ -68,7 +68,7 @@ class Option(Generic[T]):
     default: T
     required: bool = False
     secret: bool = False
-    file: bool = False
+    file: bool | Callable[[str], bytes] = False
     of_client: bool = False
     doc: str = ""
 

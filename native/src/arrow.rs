@@ -10,7 +10,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyBytes, PyCapsule, PyDict, PyFloat, PyInt, PyList, PyString};
 
-use crate::schema::is_promotion;
+use crate::schema::{is_promotion, size_of};
 use crate::wire::{Cursor, Refused, Result};
 
 const MOST_LEVELS: usize = 150;
@@ -761,6 +761,10 @@ impl<'py> Compiler<'py> {
             return self.union(branches, &reader, to, level);
         }
         let (which, other) = (kind(&writer)?, kind(&reader)?);
+        // Types that resolve have the same name: the rewritten schemas say which do.
+        if name_of(&writer)? != name_of(&reader)? {
+            return refused("two types of different names do not match");
+        }
         let target = reader.cast::<PyDict>().ok();
         let logical = match target {
             Some(dict) => dict.get_item("logicalType")?.map(|name| name.extract::<String>()).transpose()?,
@@ -781,14 +785,14 @@ impl<'py> Compiler<'py> {
                 let (Some(dict), Some("decimal")) = (target, logical.as_deref()) else {
                     return refused("a decimal is not one");
                 };
-                let size = if which == "fixed" { Some(item(dict, "size")?.extract()?) } else { None };
+                let size = if which == "fixed" { Some(size_of(writer.cast()?, dict)?) } else { None };
                 Plan::Decimal(size, item(dict, "precision")?.extract()?)
             }
             ("bytes", "bytes", Type::Binary) if logical.is_none() => Plan::Bytes,
             ("string", "string", Type::String) | ("bytes", "string", Type::String) => Plan::String,
             ("string", "bytes", Type::Binary) if logical.is_none() => Plan::String,
             ("fixed", "fixed", Type::Binary) if logical.is_none() => {
-                Plan::Fixed(item(writer.cast()?, "size")?.extract()?)
+                Plan::Fixed(size_of(writer.cast()?, reader.cast()?)?)
             }
             ("enum", "enum", Type::String) => Plan::Enum(symbols(writer.cast()?, reader.cast()?)?),
             ("array", "array", Type::List(inner)) => {

@@ -295,6 +295,10 @@ impl<'py> Compiler<'py> {
             return refused("a logical type may depend on both schemas");
         }
         let name = name_of(&writer)?;
+        // Types that resolve have the same name: the rewritten schemas say which do.
+        if name != name_of(&reader)? {
+            return refused("two types of different names do not match");
+        }
         if let Some(name) = &name {
             match self.named.get(name) {
                 Some(Some(id)) => return Ok(*id),
@@ -307,7 +311,7 @@ impl<'py> Compiler<'py> {
             ("map", "map") => Kind::Map(self.inner(&writer, &reader, "values", level)?),
             ("record", "record") => Kind::Record(self.record_pair(writer.cast()?, reader.cast()?, level)?),
             ("enum", "enum") => Kind::Enum(enum_pair(writer.cast()?, reader.cast()?)?),
-            ("fixed", "fixed") => Kind::Fixed(required(writer.cast()?, "size")?.extract()?),
+            ("fixed", "fixed") => Kind::Fixed(size_of(writer.cast()?, reader.cast()?)?),
             (which, other) => match primitive(which) {
                 // A function of ours promotes.
                 Some(kind) if which == other || logical.is_some() => kind,
@@ -506,6 +510,12 @@ fn required<'py>(dict: &Bound<'py, PyDict>, key: &str) -> PyResult<Bound<'py, Py
         Some(value) => Ok(value),
         None => refused("a definition is incomplete"),
     }
+}
+
+/// The size of a fixed type; those of writer and reader must be equal.
+pub fn size_of(writer: &Bound<'_, PyDict>, reader: &Bound<'_, PyDict>) -> PyResult<usize> {
+    let size = required(writer, "size")?.extract()?;
+    if required(reader, "size")?.extract::<usize>()? == size { Ok(size) } else { refused("two sizes are different") }
 }
 
 fn enum_of(dict: &Bound<'_, PyDict>) -> PyResult<Enum> {

@@ -105,10 +105,12 @@ class Framing(ABC):
     Attributes:
         header_names: Headers that name the schema; they count before a prefix.
         first_bytes: Number of a record's first bytes by which most prefixes can be compared.
+        has_raw_bytes: Whether records of Avro's schema ``bytes`` are the bytes alone, without their length.
     """
 
     header_names: tuple[str, ...] = ()
     first_bytes: int = 5
+    has_raw_bytes: bool = False
 
     @abstractmethod
     def split(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, int]:
@@ -187,6 +189,8 @@ class Confluent(Framing):
         in_header: Whether writers name the schema in a header.
         is_key: Whether records are keys.
     """
+
+    has_raw_bytes = True
 
     def __init__(self, *, in_header: bool, is_key: bool) -> None:
         self._in_header = in_header

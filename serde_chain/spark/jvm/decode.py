@@ -6,17 +6,19 @@ import json
 import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import reduce
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pyspark.sql import Column, functions
 
 from serde_chain.record import KEY, VALUE
+from serde_chain.spark.jvm.moments import beyond
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.reading_engine import Choice
 from serde_chain.spark.plan.spark_avro import READABLE, from_avro, required_field
 from serde_chain.spark.plan.types import spark_of
 from serde_chain.spark.references import marked
+from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["any_of", "crossing", "is_bad", "let", "message", "read_natively"]
 
@@ -68,13 +70,31 @@ def read_natively(
     else:
         result = _avro(choice, value, mode, has_context=bool(context))
     plain = choice.kind == "avro" and len(choice.branches) == 1 and not choice.branches[0].prefix
-    if mode != FAILFAST or (plain and not context):
-        return result
+    if mode != FAILFAST:
+        return _without_beyond(choice, result)
     error = functions.concat(
         functions.lit("DecodeError: "), message(choice, value, context, KEY if field.is_key else VALUE)
     )
     whatever = functions.raise_error(error).cast(spark_of(field.arrow_type))
-    return result.when(value.isNotNull(), whatever)
+    if not plain or context:
+        result = result.when(value.isNotNull(), whatever)
+    return _without_beyond(choice, result, whatever)
+
+
+def _without_beyond(choice: Choice, result: Column, instead: Column | None = None) -> Column:
+    """A column with another value, or null, for records with dates, times and UUIDs that are not read."""
+    if choice.kind != "avro":
+        return result
+    schema = AvroSchema.parse(choice.reader or choice.branches[0].schema)
+    if beyond(schema, result) is None:
+        return result
+
+    def of(record: Column) -> Column:
+        wrong = functions.coalesce(cast(Column, beyond(schema, record)), functions.lit(False))
+        kept = functions.when(~wrong, record)
+        return kept if instead is None else kept.otherwise(instead)
+
+    return let(result, of)
 
 
 def _is_known(choice: Choice, value: Column) -> Column:
@@ -134,7 +154,11 @@ def message(choice: Choice, value: Column, context: Mapping[str, Column], field:
     if choice.kind == "string":
         problem = functions.lit("the text is not UTF-8")
     else:
-        problem = functions.lit("the bytes are not a record of the schema")
+        text = "the bytes are not a record of the schema"
+        schema = AvroSchema.parse(choice.reader or choice.branches[0].schema)
+        if beyond(schema, value) is not None:
+            text += ", or a date is outside the years 1 to 9999, a time not of one day, or a text not a uuid"
+        problem = functions.lit(text)
         prefix = choice.branches[0].prefix if choice.branches and not choice.open_ended else b""
         if prefix:
             begins = functions.hex(functions.substring(value, 1, len(prefix)))

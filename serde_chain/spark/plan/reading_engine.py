@@ -24,7 +24,12 @@ from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.frame import is_refusal
 from serde_chain.spark.plan.reading import FieldPlan
-from serde_chain.spark.plan.spark_avro import names_not_told_apart, required_field, type_of_from_avro
+from serde_chain.spark.plan.spark_avro import (
+    aliases_not_told_apart,
+    names_not_told_apart,
+    required_field,
+    type_of_from_avro,
+)
 from serde_chain.spark.plan.stages import moves_fields
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT
@@ -153,6 +158,9 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
     if MAX_PARTS.read(config) is not None:
         raise _NotNativeError(f"{MAX_PARTS.name} limits records, and from_avro does not check that")
     branches, reader, open_ended = _branches(config, is_key=is_key, topics=topics)
+    writers = [AvroSchema.parse(branch.schema) for branch in branches]
+    if (names := aliases_not_told_apart(reader, writers)) is not None:
+        raise _NotNativeError(f"from_avro does not distinguish {names[0]} and its alias {names[1]}")
     if mode == PERMISSIVE and required_field(json.loads(reader.text)) is None:
         raise _NotNativeError(
             "without a required field, a record that from_avro cannot read looks like one with only null fields"
@@ -214,25 +222,25 @@ def _registered(
         if len(branches) == _MOST_BRANCHES:
             break
         try:
-            _check_registered(item)
+            schema = _checked(item)
         except _NotNativeError as refused:
             reason = refused
         else:
             if prefix is not None:
-                branches.append(Branch(prefix, item.text))
+                branches.append(Branch(prefix, schema.text))
     if not branches:
         raise reason
     return tuple(branches)
 
 
-def _check_registered(item: RegisteredSchema) -> None:
-    if item.references:
-        raise _NotNativeError(f"schema {item.key} of the registry refers to other schemas")
+def _checked(item: RegisteredSchema) -> AvroSchema:
+    """A registered schema, with those that it refers to."""
     try:
-        schema = AvroSchema.parse(item.text)
+        schema = AvroSchema.parse(item.text, item.references)
     except ValueError as error:
         raise SchemaRegistryError(f"schema {item.key} of the registry is {error}") from error
     _check(schema)
+    return schema
 
 
 def _check(schema: AvroSchema) -> None:

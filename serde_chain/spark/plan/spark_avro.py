@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from pyspark.sql import Column, SparkSession, functions
@@ -13,7 +14,15 @@ from pyspark.sql.types import DataType
 from serde_chain.spark.plan.arguments import FAILFAST, PERMISSIVE
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["READABLE", "changes_dates", "from_avro", "names_not_told_apart", "required_field", "type_of_from_avro"]
+__all__ = [
+    "READABLE",
+    "aliases_not_told_apart",
+    "changes_dates",
+    "from_avro",
+    "names_not_told_apart",
+    "required_field",
+    "type_of_from_avro",
+]
 
 READABLE: Final = "__serde_chain_readable"
 """An extra field for ``from_avro`` to read, whose default shows success."""
@@ -82,6 +91,35 @@ def required_field(schema: Mapping[str, Any]) -> str | None:
         if not any(kind in ("null", {"type": "null"}) for kind in kinds):
             return str(field["name"])
     return None
+
+
+def aliases_not_told_apart(reader: AvroSchema, writers: Sequence[AvroSchema]) -> tuple[str, str] | None:
+    """A name and its alias that Avro's Java implementation, and so Spark, does not distinguish; None without any.
+
+    It renames a writer's fields and types by the reader's aliases, also where the reader has the old name itself, or
+    the writer the new one. In the specification, and here, an alias counts where the name is missing.
+
+    Args:
+        reader: The schema to read into.
+        writers: The writers' schemas.
+    """
+    for definition in reader.named.values():
+        for alias in definition.get("aliases", ()):
+            if alias in reader.named or any({alias, definition["name"]} <= other.named.keys() for other in writers):
+                return definition["name"], alias
+        names = {field["name"] for field in definition.get("fields", ())}
+        for field in definition.get("fields", ()):
+            for alias in set(field.get("aliases", ())) - {field["name"]}:
+                if alias in names or any(_has_fields(other, {alias, field["name"]}) for other in writers):
+                    return field["name"], alias
+    return None
+
+
+def _has_fields(schema: AvroSchema, names: AbstractSet[str]) -> bool:
+    """Whether a record of a schema has fields of some names."""
+    return any(
+        names <= {field["name"] for field in definition.get("fields", ())} for definition in schema.named.values()
+    )
 
 
 def names_not_told_apart(schema: AvroSchema) -> tuple[str, str] | None:

@@ -213,6 +213,8 @@ def _native_writer(  # noqa: PLR0911, each has its reason
 
 
 def _avro_writer(way: AvroWay, column: DataType, session: SparkSession | None) -> NativeWriter | _Refused:
+    if isinstance(way.schema.parsed, list) and sum(branch != "null" for branch in way.schema.parsed) > 1:
+        return _Refused("to_avro writes no union of several types as a whole record")
     if (names := names_not_told_apart(way.schema)) is not None:
         return _Refused(f"to_avro does not distinguish the fields {' and '.join(names)}")
     if (setting := changes_dates(_session(session))) is not None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, Final, Protocol, TypeVar
 
@@ -18,6 +17,7 @@ from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import PARTS_PER_BYTE, Budget
 from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.avro.block_codecs import BLOCK_CODECS
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.wire import varint
 
@@ -125,8 +125,6 @@ def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
             records.append(how.read(buffer))
         if buffer.tell() != len(block):
             raise ValueError(f"{len(block) - buffer.tell()} bytes follow the records of a block")
-    if not records:
-        raise ValueError("the file is truncated, or contains no records")
     return records
 
 
@@ -145,7 +143,7 @@ def schema_name(data: Buffer) -> str:
         'long'
     """
     text, _ = _open(data)
-    schema = json.loads(text)
+    schema = json.loads(text.lstrip("\ufeff"))
     if not isinstance(schema, dict):
         return str(schema) if isinstance(schema, str) else "union"
     name, namespace = schema.get("name", schema.get("type")), schema.get("namespace")
@@ -211,17 +209,19 @@ def _open(data: Buffer) -> tuple[str, Iterator[tuple[int, bytes]]]:
     metadata = dict(_metadata(cursor))
     sync = bytes(cursor.take(_SYNC_BYTES))
     codec = bytes(metadata.get("avro.codec", b"null")).decode("ascii", "replace")
-    if codec not in {"null", "deflate"}:
-        raise ValueError(f"its codec is {codec[:50]!r}, and only null and deflate are read")
-    return str(metadata.get("avro.schema", b""), "utf-8"), _blocks(cursor, sync, deflated=codec == "deflate")
+    if codec not in BLOCK_CODECS:
+        raise ValueError(f"its codec is {codec[:50]!r}, and only {', '.join(BLOCK_CODECS)} are read")
+    return str(metadata.get("avro.schema", b""), "utf-8"), _blocks(cursor, sync, BLOCK_CODECS[codec])
 
 
-def _blocks(cursor: _Cursor, sync: bytes, *, deflated: bool) -> Iterator[tuple[int, bytes]]:
+def _blocks(
+    cursor: _Cursor, sync: bytes, decompress: Callable[[memoryview, int], bytes]
+) -> Iterator[tuple[int, bytes]]:
     """Record counts, and the records' bytes."""
     left = _MAX_OUTPUT
     while cursor.left:
         count, size = cursor.long(), cursor.long()
-        block = _inflate(cursor.take(size), left) if deflated else bytes(cursor.take(size))
+        block = decompress(cursor.take(size), left)
         left -= len(block)
         if bytes(cursor.take(_SYNC_BYTES)) != sync:
             raise ValueError("a block does not end at its sync marker")
@@ -256,18 +256,6 @@ def _metadata(cursor: _Cursor) -> Iterator[tuple[str, memoryview]]:
         for _ in range(count):
             name = str(cursor.take(cursor.long()), "utf-8")
             yield name, cursor.take(cursor.long())
-
-
-def _inflate(data: memoryview, most: int) -> bytes:
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    try:
-        block = inflate.decompress(data, most + 1)
-    except zlib.error as error:
-        raise ValueError(f"a block is corrupt: {error}") from error
-    # fastavro and others leave a part of zlib's checksum after the end, so trailing bytes are ignored.
-    if len(block) > most or not inflate.eof:
-        raise ValueError(f"a block is truncated, or larger than {_MAX_OUTPUT} bytes when decompressed")
-    return block
 
 
 def encode_long(number: int) -> bytes:

@@ -13,15 +13,21 @@ from functools import cache, lru_cache
 from typing import Any, Final
 
 from payload_stores.plugins import require
+from serde_chain.stages.avro.moments import read_time
+from serde_chain.stages.avro.types import changed, kind
 
-__all__ = ["MAX_DIGITS", "logical_readers", "read_decimal", "readable"]
+__all__ = ["MAX_DIGITS", "logical_readers", "read_decimal", "read_logical", "readable"]
 
 # Longer decimals are refused regardless of their precision, since container files bring their own. This many digits
 # (4 KB) take a millisecond.
 MAX_DIGITS: Final = 10_000
 
-_DECIMAL: Final = "decimal"
-_OURS: Final = "serde-chain-decimal"
+_DECIMAL: Final = "serde-chain-decimal"
+_OURS: Final = {
+    "decimal": _DECIMAL,
+    "time-millis": "serde-chain-time-millis",
+    "time-micros": "serde-chain-time-micros",
+}
 _EXACT: Final = Context(prec=MAX_DIGITS, Emin=MIN_EMIN, Emax=MAX_EMAX)
 
 
@@ -33,38 +39,31 @@ def logical_readers() -> dict[str, Any]:
 
 
 def readable(parsed: Any) -> Any:
-    """A schema with which fastavro reads decimals by this module's rules.
+    """A schema with which fastavro reads decimals, and times of day, by this package's rules.
 
     Args:
-        parsed: A schema returned by ``fastavro.parse_schema``.
+        parsed: A parsed schema.
 
     Returns:
-        The same object if it has no decimals.
+        The same object if it has none of these.
     """
     readers = logical_readers()
-    readers[f"bytes-{_OURS}"] = readers[f"fixed-{_OURS}"] = read_decimal
-    return _replaced(parsed, {})
+    readers[f"bytes-{_DECIMAL}"] = readers[f"fixed-{_DECIMAL}"] = read_decimal
+    readers[f"int-{_OURS['time-millis']}"] = readers[f"long-{_OURS['time-micros']}"] = read_time
+    return changed(parsed, _as_ours)
 
 
-def _replaced(part: Any, done: dict[int, Any]) -> Any:
-    """``done`` are the parts seen so far, by their ids: definitions occur nested, and by name."""
-    if not isinstance(part, (dict, list)):
-        return part
-    if id(part) in done:
-        return done[id(part)]
-    done[id(part)] = part
-    new: Any
-    if isinstance(part, list):
-        new = [_replaced(item, done) for item in part]
-        changed = any(ours is not item for ours, item in zip(new, part, strict=True))
-    else:
-        new = {key: _replaced(item, done) for key, item in part.items()}
-        if part.get("logicalType") == _DECIMAL and part.get("type") in {"bytes", "fixed"} and part.get("precision"):
-            new["logicalType"] = _OURS
-        changed = any(new[key] is not item for key, item in part.items())
-    if changed:
-        done[id(part)] = new
-    return done[id(part)]
+def read_logical(value: Any, schema: Any) -> Any:
+    """A value of a logical type, from one of the underlying type."""
+    logical = schema.get("logicalType") if isinstance(schema, dict) else None
+    read = None if logical is None else logical_readers().get(f"{kind(schema)}-{_OURS.get(logical, logical)}")
+    return value if read is None else read(value, schema, None)
+
+
+def _as_ours(part: dict[str, Any]) -> None:
+    logical = part.get("logicalType")
+    if isinstance(logical, str) and logical in _OURS and isinstance(part.get("type"), str):
+        part["logicalType"] = _OURS[logical]
 
 
 def read_decimal(data: bytes, schema: Any, _reader_schema: Any = None) -> Decimal:

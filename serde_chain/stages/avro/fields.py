@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any, Final
 
 from serde_chain.base import FieldType
-from serde_chain.stages.avro.resolution import bare
+from serde_chain.stages.avro.types import bare
 
 __all__ = ["field_type"]
 

@@ -16,10 +16,16 @@ from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 from serde_chain.schemas.framing import NONE, Framing
 from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.signals import let_through
 from serde_chain.stages.avro import bounds as avro_bounds
+from serde_chain.stages.avro.container import encode_long
+from serde_chain.stages.avro.indexes import guarded
 from serde_chain.stages.avro.models import AvroModel
+from serde_chain.stages.avro.moments import beyond
 from serde_chain.stages.avro.native import Native
+from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import kind
 from serde_chain.transfer import Transfer
 
 __all__ = [
@@ -29,6 +35,7 @@ __all__ = [
     "SINGLE_OBJECT",
     "AvroReader",
     "FindsReaders",
+    "is_raw",
     "unreadable",
 ]
 
@@ -52,6 +59,8 @@ class AvroReader:
         native: The compiled part, if it is used.
         skips_blindly: Whether fastavro must not see the bytes before they are checked; see ``Resolution``.
         model: The class of the records; None for dictionaries.
+        into: The schema to read into, as configured; None if it is the records'.
+        is_raw: Whether a record is its bytes, without Avro's length in front (:func:`is_raw`).
     """
 
     source: AvroSchema
@@ -63,11 +72,17 @@ class AvroReader:
     native: Native | None = None
     skips_blindly: bool = False
     model: AvroModel | None = None
+    into: AvroSchema | None = None
+    is_raw: bool = False
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
         read: Callable[..., Any] = require("fastavro", "avro").schemaless_reader
         return read
+
+    @cached_property
+    def _writer(self) -> Any:
+        return guarded(self.writer, resolves=self.target is not None)
 
     @cached_property
     def _unresolved(self) -> type[Exception]:
@@ -81,7 +96,7 @@ class AvroReader:
         It raises DecodeError for bytes that are not exactly one record of the schema.
         """
         if self.model is None:
-            return self._decode
+            return _of_raw(self._decode) if self.is_raw else self._decode
         decode, convert = self._decode, self.model.read
         return lambda data, start=0: convert(decode(data, start))
 
@@ -98,7 +113,7 @@ class AvroReader:
     def _decode_by_fastavro(self) -> Callable[..., Any]:
         new_buffer, read = io.BytesIO, self._read
         unresolved, problems = self._unresolved, self.problems
-        writer, target, check_bounds = self.writer, self.target, self._check_bounds
+        writer, target, check_bounds = self._writer, self.target, self._check_bounds
 
         def decode(data: Buffer, start: int = 0) -> Any:
             buffer = new_buffer(data)
@@ -107,11 +122,14 @@ class AvroReader:
                     buffer.seek(start)
                 if check_bounds is not None:
                     check_bounds(data, start)
+            except Exception as error:
+                raise unreadable(error, data) from error
+            try:
                 value = read(buffer, writer, target)
             except unresolved:
                 raise _unresolved(problems) from None  # fastavro's text is about the rewritten schemas
             except Exception as error:
-                raise unreadable(error, data) from error
+                raise self._of_value(error, buffer, start) or unreadable(error, data) from error
             if buffer.tell() != len(data):
                 raise DecodeError(
                     f"the Avro record is followed by {len(data) - buffer.tell()} bytes",
@@ -127,10 +145,39 @@ class AvroReader:
         Raises:
             DecodeError: The schemas do not resolve; other errors are fastavro's.
         """
+        start = buffer.tell()
         try:
-            return self._read(buffer, self.writer, self.target)
+            return self._read(buffer, self._writer, self.target)
         except self._unresolved:
             raise _unresolved(self.problems) from None
+        except (ValueError, OverflowError) as error:
+            if (found := self._of_value(error, buffer, start)) is not None:
+                raise found from error
+            raise
+
+    def _of_value(self, error: Exception, buffer: io.BytesIO, start: int) -> DecodeError | None:
+        """The error of a date, time or UUID that is not read, with its field; None if it is not the reason.
+
+        The record is read once more, with the underlying types.
+        """
+        if not isinstance(error, (ValueError, OverflowError)):
+            return None
+        plain = (self.into or self.source).without_logical_types
+        buffer.seek(start)
+        try:
+            way = resolved(self.source.without_logical_types, plain, numbered=True)
+            found = beyond(
+                (self.into or self.source).parsed,
+                self._read(buffer, way.writer, way.target),
+                (self.into or self.source).named,
+            )
+        except Exception as other:  # noqa: BLE001  then the bytes are the reason
+            let_through(other)
+            return None
+        if found is None:
+            return None
+        drop_data(error)
+        return DecodeError(found.message, hint=found.hint)
 
     def is_bounded(self, longest: int) -> bool:
         """Whether records of up to this size need no check first, as with all ordinary schemas."""
@@ -154,6 +201,24 @@ class AvroReader:
                 avro_bounds.check_bounds(source.parsed, source.named, data, start, budget, source.filled)
 
         return check
+
+
+def _of_raw(decode: Callable[..., Any]) -> Callable[..., Any]:
+    def of_bytes(data: Buffer, start: int = 0) -> Any:
+        body = bytes(memoryview(data)[start:])
+        return decode(encode_long(len(body)) + body)
+
+    return of_bytes
+
+
+def is_raw(schema: AvroSchema, framing: Framing | None) -> bool:
+    """Whether records are bytes without Avro's length in front, as Confluent's clients write the schema ``bytes``.
+
+    Args:
+        schema: The schema of the records.
+        framing: The framing of a registry; None for others.
+    """
+    return framing is not None and framing.has_raw_bytes and kind(schema.parsed) == "bytes"
 
 
 class FindsReaders(Protocol):
@@ -198,6 +263,8 @@ def unreadable(error: Exception, data: Buffer) -> DecodeError:
     drop_data(error)
     if isinstance(error, TooManyPartsError):
         return DecodeError(told, hint=TOO_MANY)
+    if isinstance(error, (KeyError, IndexError)):
+        told = "an index that its enum or union does not have"
     if isinstance(error, EOFError):
         return DecodeError(
             f"the Avro record is truncated: {told or 'no bytes left'}",

@@ -25,16 +25,15 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
-from payload_stores.plugins import require
 from serde_chain.stages.avro.bounds import skips_blindly
-from serde_chain.stages.avro.decimal import logical_readers, read_decimal
+from serde_chain.stages.avro.decimal import logical_readers, read_decimal, read_logical
+from serde_chain.stages.avro.defaults import WRONG_DEFAULT, Fitting
+from serde_chain.stages.avro.parsing import marked
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import NAMED, bare, decimal_of, kind
 
-__all__ = ["Definitions", "Resolution", "bare", "branches", "decimal_of", "kind", "members", "resolved", "rewritten"]
+__all__ = ["Definitions", "Resolution", "branches", "members", "resolved", "rewritten"]
 
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
-# A dict with such a type is a definition, whatever its name: {"type": "record", "name": "record", …}.
-_COMPLEX: Final = _NAMED | {"array", "map"}
 # The types to which a writer's type may be promoted.
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "float", "double"),
@@ -84,7 +83,7 @@ def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolutio
         reader: The schema to read into; None for the writer's.
     """
     if reader is None:
-        return Resolution(_parsed(_Rewriter(writer.named, {}).alone(writer.parsed))[0], None)
+        return Resolution(marked(_Rewriter(writer.named, {}).alone(writer.parsed))[0], None)
     return _resolution(_Rewriter(writer.named, reader.named), writer, reader)
 
 
@@ -103,40 +102,12 @@ def resolved(writer: AvroSchema, reader: AvroSchema, *, numbered: bool = False) 
 def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> Resolution:
     _register()
     plain_writer, plain_reader = rewriter.pair(writer.parsed, reader.parsed)
-    target, named = _parsed(plain_reader)
+    target, named = marked(plain_reader)
     for record, field, default in rewriter.defaults:
-        # Set after parsing: the parser refuses defaults that are not JSON, but the reader returns them unchanged.
+        # The reader returns defaults unchanged.
         next(other for other in named[record]["fields"] if other["name"] == field)["default"] = default
-    for part in target if isinstance(target, list) else (target,):
-        if isinstance(part, dict):
-            # fastavro's mark of parsed records; without it, arrays and maps are parsed again and the defaults refused.
-            part.update({"__fastavro_parsed": True, "__named_schemas": named})
     problems = tuple(dict.fromkeys(rewriter.problems))
-    return Resolution(_parsed(plain_writer)[0], target, problems, rewriter.filled, rewriter.skips_blindly)
-
-
-def _parsed(schema: Any) -> tuple[Any, dict[str, Any]]:
-    """A checked schema in fastavro's form, and its named types."""
-    named: dict[str, Any] = {}
-    return require("fastavro", "avro").parse_schema(schema, named_schemas=named), named
-
-
-def bare(schema: Any, named: Mapping[str, Any]) -> Any:
-    """A schema with resolved references and nested definitions: the name of a primitive, a dict or a list."""
-    while True:
-        if isinstance(schema, str) and schema in named:
-            schema = named[schema]
-        elif isinstance(schema, dict) and not isinstance(schema["type"], str):
-            schema = schema["type"]
-        elif isinstance(schema, dict) and schema["type"] in named and schema["type"] not in _COMPLEX:
-            schema = named[schema["type"]]
-        else:
-            return schema
-
-
-def kind(schema: Any) -> str:
-    """The type of a bare schema, ``union`` included."""
-    return "union" if isinstance(schema, list) else str(schema["type"] if isinstance(schema, dict) else schema)
+    return Resolution(marked(plain_writer)[0], target, problems, rewriter.filled, rewriter.skips_blindly)
 
 
 def branches(union: list[Any], named: Mapping[str, Any]) -> list[Any] | None:
@@ -156,7 +127,7 @@ class Definitions:
         """The definition of a type, if a schema is its name; otherwise the schema."""
         if isinstance(schema, str):
             return self._known.get(schema, schema)
-        if isinstance(schema, dict) and schema["type"] in _NAMED:
+        if isinstance(schema, dict) and schema["type"] in NAMED:
             self._known[schema["name"]] = schema
         return schema
 
@@ -165,14 +136,6 @@ def members(union: list[Any], named: Mapping[str, Any], fields: Sequence[str]) -
     """The branches of a union in the order of its struct's fields; None if the fields do not form such a struct."""
     several = branches(union, named)
     return several if several is not None and list(fields) == [f"member{at}" for at in range(len(several))] else None
-
-
-def decimal_of(schema: Any) -> tuple[int, int] | None:
-    """Precision and scale of a decimal; None for other schemas and for invalid decimals, as the specification says."""
-    if kind(schema) not in {"bytes", "fixed"} or not isinstance(schema, dict) or schema.get("logicalType") != "decimal":
-        return None
-    precision = schema.get("precision")
-    return None if not precision else (precision, schema.get("scale") or 0)
 
 
 _LONGEST_ADVICE: Final = 100
@@ -204,6 +167,7 @@ class _Rewriter:
     ) -> None:
         self._writer_named = writer_named
         self._reader_named = reader_named
+        self._fitting = Fitting(reader_named)
         self._objects = objects
         self._numbered = numbered
         self._done: dict[tuple[object, ...], str] = {}
@@ -230,7 +194,7 @@ class _Rewriter:
                 for branch in schema
             ]
         which = kind(schema)
-        if which in _NAMED:
+        if which in NAMED:
             return self._named_alone(schema, named)
         if which in {"array", "map"}:
             item = "items" if which == "array" else "values"
@@ -300,7 +264,7 @@ class _Rewriter:
         which, other = kind(writer), kind(reader)
         if which != other:
             return int(other in _PROMOTIONS.get(which, ()))
-        if which not in _NAMED:
+        if which not in NAMED:
             return 3
         if which == "fixed" and writer["size"] != reader["size"]:
             return 0
@@ -316,7 +280,7 @@ class _Rewriter:
             item = "items" if which == "array" else "values"
             inner_writer, inner_reader = self.pair(writer[item], reader[item])
             return {"type": which, item: inner_writer}, {"type": which, item: inner_reader}
-        if which not in _NAMED:
+        if which not in NAMED:
             return self._same_leaf(which, reader, several=several)
         known = self._done.get((writer["name"], reader["name"]))
         if known is not None:
@@ -385,6 +349,8 @@ class _Rewriter:
         return plain_writer, _record(name, reader_fields)
 
     def _default_of(self, field: Any) -> Any:
+        if WRONG_DEFAULT in field:
+            raise _DefaultError("its default has the wrong type")
         if "default" not in field:
             raise _DefaultError(f"it has no default: {_advice(field['type'])}")
         try:
@@ -413,12 +379,13 @@ class _Rewriter:
             default = default.encode("latin-1")
             return read_decimal(default, schema) if decimal_of(schema) is not None else default
         if which in {"float", "double"}:
+            default = float(default) if isinstance(default, str) else default
             default = float32(default) if which == "float" else float(default)
-        return _with_logical_type(default, schema) if self._objects else default
+        return read_logical(default, schema) if self._objects else default
 
     def _union_default(self, union: list[Any], default: Any) -> Any:
         # The specification: a default belongs to the first branch; since 1.12, to any.
-        matching = (branch for branch in union if _fits(default, kind(bare(branch, self._reader_named))))
+        matching = (branch for branch in union if self._fitting.fits(branch, default))
         branch = next(matching, union[0])
         value = self._default(branch, default)
         wrapped = branches(union, self._reader_named)
@@ -493,16 +460,7 @@ _PROMOTING: Final[Mapping[str, Callable[[Any], Any]]] = {
 
 def _promoted(value: Any, schema: Any, _target: Any = None) -> Any:
     target = schema[_FOR]
-    return _with_logical_type(_PROMOTING[kind(target)](value), target)
-
-
-def _with_logical_type(value: Any, schema: Any) -> Any:
-    """A value read without its logical type."""
-    logical = schema.get("logicalType") if isinstance(schema, dict) else None
-    if logical == "decimal":
-        return read_decimal(value, schema)
-    read = None if logical is None else logical_readers().get(f"{kind(schema)}-{logical}")
-    return value if read is None else read(value, schema, None)
+    return read_logical(_PROMOTING[kind(target)](value), target)
 
 
 def _of_member(record: dict[str, Any], _schema: Any, _target: Any = None) -> Any:
@@ -547,16 +505,3 @@ def _distinct(schemas: Iterable[Any]) -> list[Any]:
 
 def _short(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _fits(default: Any, which: str) -> bool:
-    if default is None or isinstance(default, bool):
-        return which == ("null" if default is None else "boolean")
-    kinds: dict[type, set[str]] = {
-        int: {"int", "long", "float", "double"},
-        float: {"float", "double"},
-        str: {"string", "bytes", "fixed", "enum"},
-        list: {"array"},
-        dict: {"map", "record", "error"},
-    }
-    return which in kinds.get(type(default), set())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,25 +15,26 @@ from serde_chain.errors import ConfigError
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable
+from serde_chain.stages.avro.parsing import LookUp, Role, marked, parse, without_marks
+from serde_chain.stages.avro.types import changed
 
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
 
-
-# The specification, "Names": no type may have these names. Readers disagree on the meaning of such a name, and
-# therefore on the size of a record.
-_PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
 # JSON nesting: the type of a record's field is three levels below the record.
 _MOST_NESTED: Final = 3 * avro_bounds.MOST_LEVELS + 10
 # For each record of a union on the top level, fastavro looks at all named types of each branch: 0.03 s for so many.
 _MOST_BRANCHES: Final = 1000
+# Before the text of a schema: white space, or a byte order mark.
+_BLANK: Final = "\ufeff \t\r\n"
 
 
 def _schema(value: object) -> Any:
     if isinstance(value, (dict, list)):
         return value
-    source = text(value)
-    if source[0] in '{["':
+    source = text(value).lstrip(_BLANK)
+    if source[:1] in '{["':
         try:
             return json.loads(source)
         except ValueError as error:
@@ -42,7 +44,11 @@ def _schema(value: object) -> Any:
 
 SCHEMA: Final = Option("avro.schema", _schema, None, doc="the schema, as JSON text")
 SCHEMA_FILE: Final[Option[str | bytes | None]] = Option(
-    "avro.schema.file", path_or_content, None, file=True, doc="path of a file with the schema"
+    "avro.schema.file",
+    path_or_content,
+    None,
+    file=lambda path: _joined(path),  # noqa: PLW0108, defined below
+    doc="path of a file with the schema; types of other files are looked up beside it, as <full name>.avsc",
 )
 READER_SCHEMA: Final = Option("avro.reader.schema", _schema, None, doc="schema to read into, as JSON text")
 
@@ -81,41 +87,59 @@ class AvroSchema:
         )
 
     @classmethod
-    def parse(cls, source: Any, references: Iterable[str] = ()) -> AvroSchema:
+    def parse(
+        cls,
+        source: Any,
+        references: Iterable[str] = (),
+        *,
+        role: Role = Role.WRITER,
+        look_up: LookUp | None = None,
+    ) -> AvroSchema:
         """Parse a schema.
 
         Args:
             source: JSON text, or the parsed JSON.
-            references: Texts of the referenced schemas, each after those that it refers to.
+            references: Texts of the referenced schemas.
+            role: What it is, which decides what is refused (:mod:`.parsing`).
+            look_up: Finds the types that are defined in neither.
 
         Raises:
             ValueError: The source is not an Avro schema.
             MissingDependencyError: fastavro is not installed.
         """
-        fastavro: Any = require("fastavro", "avro")
-        named: dict[str, Any] = {}
+        require("fastavro", "avro")
         try:
-            *others, loaded = (*map(json.loads, references), _schema(source))
-            check_depth([*others, loaded], _MOST_NESTED)  # native code reads them on a limited stack
-            if isinstance(loaded, list) and len(loaded) > _MOST_BRANCHES:
-                raise ValueError(f"a union of more than {_MOST_BRANCHES} branches is not read")
-            for other in others:
-                fastavro.parse_schema(other, named_schemas=named)
-            parsed = fastavro.parse_schema(loaded, named_schemas=named)
-        except (fastavro.schema.SchemaParseException, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"not an Avro schema: {type(error).__name__}: {error}") from error
+            *others, loaded = (*map(_schema, references), _schema(source))
+            for each in (*others, loaded):
+                _check_size(each)
+            parsed, named, is_joined = parse(loaded, others, role=role, look_up=look_up)
+        except ValueError as error:
+            raise ValueError(f"not an Avro schema: {error}") from error
         except RecursionError:
             raise ValueError("not a readable Avro schema: it nests too deeply") from None
-        _check_named(named)
         name = parsed.get("name") or parsed["type"] if isinstance(parsed, dict) else parsed
         name = "union" if isinstance(name, list) else name  # its text would have all named types in each branch
-        text_ = source if isinstance(source, str) else json.dumps(source)
         try:
             avro_bounds.check_levels(parsed, named)
         except ValueError as error:
             raise ValueError(f"not a readable Avro schema: {error}") from None
         unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
+        text_ = _text(source, loaded, parsed, is_joined=is_joined)
         return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
+
+    @cached_property
+    def writable(self) -> Any:
+        """The form for writing: the defaults of missing fields are values (:mod:`.defaults`)."""
+        return writable(self.parsed, self.named)
+
+    @cached_property
+    def without_logical_types(self) -> AvroSchema:
+        """The schema of the underlying types; itself if it has no logical types."""
+        plain = changed(self.parsed, lambda part: part.pop("logicalType", None))
+        if plain is self.parsed:
+            return self
+        parsed, named = marked(without_marks(plain))
+        return replace(self, parsed=parsed, readable=parsed, named=named)
 
     @property
     def fingerprint(self) -> bytes:
@@ -145,27 +169,77 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
     path = SCHEMA_FILE.read(config) if option is SCHEMA else None
     if source is not None and path is not None:
         raise ConfigError(f"{SCHEMA.name} and {SCHEMA_FILE.name} exclude each other", hint="Set one of them", key=key)
+    look_up = None
     if path is not None:
         key = SCHEMA_FILE.name
-        try:
-            source = (path if isinstance(path, bytes) else Path(path).read_bytes()).decode()
-        except (OSError, ValueError) as error:
-            named = "" if isinstance(path, bytes) else f" = {path!r}"
-            raise ConfigError(f"{key}{named} cannot be read: {error}", key=key) from error
+        source, look_up = _of_file(path)
     if source is None:
         return None
     try:
-        return AvroSchema.parse(source)
-    except ValueError as error:
-        is_path = key == SCHEMA.name and isinstance(source, str) and not source.lstrip().startswith(("{", "[", '"'))
-        hint = f"For the path of a file, set {SCHEMA_FILE.name}" if is_path else None
-        raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
+        return AvroSchema.parse(source, role=Role.READER if option is READER_SCHEMA else Role.OWN, look_up=look_up)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{key}: {error}", hint=_remedy(key, source, path), key=key) from error
 
 
-def _check_named(named: Mapping[str, Any]) -> None:
-    """Refuse types that fastavro accepts but readers interpret differently."""
-    if taken := _PRIMITIVES & named.keys():
-        raise ValueError(f"not an Avro schema: a type is named {', '.join(sorted(taken))}")
-    for name, definition in named.items():
-        if definition["type"] == "fixed" and not (type(definition["size"]) is int and definition["size"] >= 0):
-            raise ValueError(f"not an Avro schema: the size of {name} is not a number of bytes")
+def _of_file(path: str | bytes) -> tuple[str, LookUp | None]:
+    """The text of a schema file, and the files beside it."""
+    try:
+        if isinstance(path, bytes):
+            return path.decode(json.detect_encoding(path)), None
+        return _read_file(path), _beside(Path(path))
+    except (OSError, ValueError) as error:
+        key, named = SCHEMA_FILE.name, "" if isinstance(path, bytes) else f" = {path!r}"
+        hint = None if isinstance(path, bytes) else f"It was looked for at {Path(path).absolute()}"
+        raise ConfigError(f"{key}{named} cannot be read: {error}", hint=hint, key=key) from error
+
+
+def _remedy(key: str, source: Any, path: str | bytes | None) -> str | None:
+    if isinstance(path, str):
+        return f"Types of other files are looked up as <full name>.avsc in {Path(path).absolute().parent}"
+    is_path = key == SCHEMA.name and isinstance(source, str) and source.lstrip(_BLANK)[:1] not in '{["'
+    return f"For the path of a file, set {SCHEMA_FILE.name}" if is_path else None
+
+
+def _check_size(loaded: Any) -> None:
+    check_depth(loaded, _MOST_NESTED)  # native code reads it on a limited stack
+    if isinstance(loaded, list) and len(loaded) > _MOST_BRANCHES:
+        raise ValueError(f"a union of more than {_MOST_BRANCHES} branches is not read")
+
+
+def _text(source: Any, loaded: Any, parsed: Any, *, is_joined: bool) -> str:
+    """The schema as JSON that needs no other schema."""
+    if is_joined:
+        return json.dumps(changed(without_marks(parsed), _as_given))
+    is_json = isinstance(source, str) and source.lstrip(_BLANK)[:1] in '{["'
+    return source.lstrip(_BLANK) if is_json else json.dumps(loaded)
+
+
+def _as_given(part: dict[str, Any]) -> None:
+    if WRONG_DEFAULT in part:
+        part["default"] = part.pop(WRONG_DEFAULT)
+
+
+def _joined(path: str) -> bytes:
+    """The schema of a file, with the definitions from files beside it."""
+    return AvroSchema.parse(_read_file(path), role=Role.WRITER, look_up=_beside(Path(path))).text.encode()
+
+
+def _read_file(path: str | Path) -> str:
+    data = Path(path).read_bytes()
+    return data.decode(json.detect_encoding(data))
+
+
+def _beside(path: Path) -> LookUp:
+    """Finds definitions in files beside one, by full name, or by the name without its namespace."""
+
+    def look_up(name: str) -> Any:
+        for file in (f"{name}.avsc", f"{name.rpartition('.')[2]}.avsc"):
+            # A name leads to no other folder.
+            place = path.parent / file
+            if Path(file).name == file and place.is_file():
+                loaded = _schema(_read_file(place))
+                _check_size(loaded)
+                return loaded
+        return None
+
+    return look_up

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
-from payload_stores.errors import drop_data
+from payload_stores.errors import MissingDependencyError, drop_data
 from payload_stores.options import Option, boolean, choice
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
@@ -43,17 +44,20 @@ from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.models import TYPE, AvroModel
 from serde_chain.stages.avro.native import NATIVE, native
+from serde_chain.stages.avro.parsing import Role
 from serde_chain.stages.avro.reader import (
     CONTAINER,
     NONE,
     RECORD_KEY,
     SINGLE_OBJECT,
     AvroReader,
+    is_raw,
     unreadable,
 )
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
 from serde_chain.transfer import Transfer, finish
+from serde_chain.wire import varint
 
 if TYPE_CHECKING:
     from serde_chain.arrow import ColumnWriter
@@ -70,13 +74,29 @@ FRAMING: Final = Option(
     "single-object, container, record-key, none",
 )
 
+_STRICT: Final = "strict"
+_STRICT_BUT_DEFAULTS: Final = "strict-allow-default"
+
+
+def _validation(value: object) -> str:
+    strict = str(value).strip().lower()
+    if strict in {_STRICT, _STRICT_BUT_DEFAULTS}:
+        return strict
+    try:
+        return str(boolean(value)).lower()
+    except ValueError:
+        raise ValueError(f"expected true, false, {_STRICT} or {_STRICT_BUT_DEFAULTS}") from None
+
+
 # fastavro writes some values that do not match the schema: 1.5 as the int 1, an int beyond 32 bits. Checking every
 # value costs about as much as writing it.
 VALIDATE: Final = Option(
     "avro.validate",
-    boolean,
-    False,
-    doc="check every value before writing it; otherwise fastavro accepts some that do not match the schema",
+    _validation,
+    "false",
+    doc="check every value before writing it; otherwise fastavro accepts some that do not match the schema: true, "
+    "strict (with all fields of the schema and no others), strict-allow-default (fields with a default may be "
+    "missing), or false",
 )
 
 
@@ -109,17 +129,19 @@ class _Writer(NamedTuple):
         schema: The schema.
         frame: The bytes and headers that name the schema.
         is_prefixed: Whether the prefix is the whole frame.
+        is_raw: Whether a record is its bytes, without Avro's length in front.
     """
 
     encode: Callable[[Any], bytes]
     schema: AvroSchema
     frame: SchemaFrame
     is_prefixed: bool
+    is_raw: bool
 
     @property
     def way(self) -> AvroWay | None:
         """The way for others; None if a record is more than a prefix and Avro's binary encoding."""
-        return AvroWay(self.schema, self.frame.prefix) if self.is_prefixed else None
+        return AvroWay(self.schema, self.frame.prefix) if self.is_prefixed and not self.is_raw else None
 
 
 class AvroWay(NamedTuple):
@@ -147,7 +169,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Read the schema and the registry's settings; the first record of a topic queries the registry."""
         super().configure(config, is_key)
         self._validate = VALIDATE.read(config)
-        self._write = require("fastavro", "avro").schemaless_writer
+        self._write = _writing(self._validate)
         self._native = native(config)
         self._model = _model(config, SCHEMA, SCHEMA_FILE)
         self._schema = read_schema(config) if self._model is None else _schema_of(self._model)
@@ -230,9 +252,9 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return lambda data: encode(convert(data))
 
     def _encoder_of_dictionaries(self, schema: AvroSchema, prefix: bytes, write: Write) -> Callable[[Any], bytes]:
-        new_buffer, parsed, is_file = io.BytesIO, schema.parsed, isinstance(write, FileWriter)
+        new_buffer, parsed, is_file = io.BytesIO, schema.writable, isinstance(write, FileWriter)
         checks: list[Callable[[Any], None]] = [_check_depth] if schema.unbounded else []
-        if self._validate:
+        if self._validate != "false":
             checks.append(partial(_validate, schema))
         if self._is_key:
             unordered = write
@@ -254,10 +276,11 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
                 raise _misfit(data, schema, error) from None
             return buffer.getvalue()
 
-        if self._native is None or is_file or schema.unbounded:
+        is_strict = self._validate in {_STRICT, _STRICT_BUT_DEFAULTS}
+        if self._native is None or is_file or schema.unbounded or is_strict:
             return encode
-        # What is taken passes the checks too.
-        return self._native.encoder(schema.parsed, encode, prefix, ordered=self._is_key)
+        # What is taken passes the other checks too.
+        return self._native.encoder(schema.writable, encode, prefix, ordered=self._is_key)
 
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)  # always set if records depend on the topic
@@ -266,8 +289,10 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else _parse_registered(registered)
         frame = cast(Framing, self._frames).frame(registered)
-        whole = frame.is_prefix
-        return _Writer(self._encoder(schema, frame.prefix if whole else b"", self._write), schema, frame, whole)
+        whole, raw = frame.is_prefix, is_raw(schema, self._frames)
+        prefix = frame.prefix if whole else b""
+        encode = _as_raw(self._encoder(schema, b"", self._write), prefix) if raw else None
+        return _Writer(encode or self._encoder(schema, prefix, self._write), schema, frame, whole, raw)
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Check that a neighbour that moves fields finds them in the dictionaries of ``avro.type``."""
@@ -359,7 +384,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         Raises:
             SchemaRegistryError: The registry must be queried, and does not answer.
         """
-        if self._validate or self._framing in {CONTAINER, RECORD_KEY}:
+        if self._validate != "false" or self._framing in {CONTAINER, RECORD_KEY}:
             return None
         if self._registry is None and self._schema is not None:
             single = self._framing == SINGLE_OBJECT
@@ -553,13 +578,15 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """
         try:
             return only_record(data, self._reader_of)
+        except MissingDependencyError:
+            raise  # of a codec
         except Exception as error:
             raise unreadable(error, data) from error
 
     def _read_file(self, data: Buffer) -> Any:
         try:
             records = read_file(data, self._reader_of)
-        except DecodeError:
+        except (DecodeError, MissingDependencyError):
             raise
         except Exception as error:
             raise unreadable(error, data) from error
@@ -615,6 +642,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         registered = cast(SchemaRegistry, self._registry).get(key, _TYPE)
         schema = _parse_registered(registered, named_by_record=True)
         reader = self._reader(schema, registered=registered.order)
+        reader = replace(reader, is_raw=is_raw(schema, self._frames))
         prefix = cast(Framing, self._frames).prefix_of(key)
         if prefix is not None:
             if len(self._decoders) >= _MAX_DECODERS:
@@ -648,7 +676,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         writer, target_, problems, filled, skips_blindly = resolved(source, target, numbered=numbered)
         source = source.with_filled(filled) if filled else source
         return AvroReader(
-            source, readable(writer), target_, registered, problems, budget, native_, skips_blindly, model
+            source, readable(writer), target_, registered, problems, budget, native_, skips_blindly, model, target
         )
 
 
@@ -665,9 +693,20 @@ def _check_fields(model: AvroModel | None, *neighbours: object | None) -> None:
 def _schema_of(model: AvroModel) -> AvroSchema:
     require("fastavro", "avro")
     try:
-        return AvroSchema.parse(model.schema)
+        return AvroSchema.parse(model.schema, role=Role.OWN)
     except ValueError as error:
         raise ConfigError(f"the schema of {model.cls.__qualname__} is {error}", key=TYPE.name) from error
+
+
+def _as_raw(encode: Callable[[Any], bytes], prefix: bytes) -> Callable[[Any], bytes]:
+    """A function that writes bytes without Avro's length in front of them."""
+
+    def raw(data: Any) -> bytes:
+        record = encode(data)
+        _, start = varint.read(memoryview(record), 0)
+        return prefix + record[start:]
+
+    return raw
 
 
 def _refuse_keys(framing: str, *, is_key: bool) -> None:
@@ -687,6 +726,14 @@ def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = F
             f"schema {registered.key} of the registry is {error}",
             # the registry has answered, and other records name other schemas
         ).marked(about_record=named_by_record) from error
+
+
+def _writing(validation: str) -> Write:
+    """The function of fastavro, with its own strict forms."""
+    write: Write = require("fastavro", "avro").schemaless_writer
+    if validation in {_STRICT, _STRICT_BUT_DEFAULTS}:
+        return partial(write, **{validation.replace("-", "_"): True})
+    return write
 
 
 def _validate(schema: AvroSchema, data: Any) -> None:
@@ -715,7 +762,7 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
     """The mismatch reported by fastavro's validation, with the field's path; None for a matching value."""
     validation: Any = require("fastavro.validation", "avro")
     try:
-        validation.validate(data, schema.parsed, raise_errors=True)
+        validation.validate(data, schema.writable, raise_errors=True)
     except validation.ValidationError as invalid:
         fields = list(dict.fromkeys(detail.field or schema.name for detail in invalid.errors))
         value, expected = invalid.errors[0].datum, [_type_name(detail.schema) for detail in invalid.errors]

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
 
+import pyarrow as pa
 import pytest
 from confluent_kafka.schema_registry import (
     Schema,
@@ -339,3 +340,44 @@ def test_a_registry_that_is_down_is_said_soon(silent: int) -> None:
         assert caught.value.__cause__ is not None
         assert time.monotonic() - started < 20
         chain.close()
+
+
+# Bytes alone
+
+
+def test_the_schema_bytes_is_written_as_confluents_clients_do(
+    client: SchemaRegistryClient, writer: Make, reader: Make, topic: str
+) -> None:
+    """Without Avro's length in front, in the prefix's framing and in the header's."""
+    for number, schema in enumerate(('"bytes"', '{"type": "bytes"}')):
+        for content in (b"", b"\x02a", bytes(range(256)) * 300):
+            topic_of_both = f"{topic}-{number}"
+            for framing in ("confluent", "header"):
+                headers: list[Any] = []
+                around = RecordContext(topic_of_both, "value", headers)
+                data = writer(schema, avro_framing=framing)(content, around)
+                assert data.endswith(content)
+                assert len(data) == len(content) + (5 if framing == "confluent" else 0)
+                if len(data) > 5:  # their own readers refuse less
+                    assert AvroDeserializer(client, conf=PEER)(data, value_of(around.topic, headers)) == content
+                assert reader()(data, around) == content
+                # To Arrow too, and as text for a reader.
+                columns = reader().to_arrow([data] * 2, [headers] * 2, topic=around.topic)
+                assert columns.to_pylist() == [content] * 2
+            theirs = AvroSerializer(client, schema, conf=PEER)(content, value_of(topic_of_both))
+            around = RecordContext(topic_of_both, "value")
+            assert theirs == writer(schema)(content, around)
+            assert reader()(theirs, around) == content
+    assert reader('"string"')(writer('"bytes"')(b"text", value_of(topic)), value_of(topic)) == "text"
+    table = pa.table({"value": pa.array([b"a", b"bc"])})
+    rows = writer('"bytes"').from_arrow(table.column("value").combine_chunks(), topic=topic)
+    assert [row[5:] for row in rows.values.to_pylist()] == [b"a", b"bc"]
+
+
+def test_bytes_within_others_keep_their_length(client: SchemaRegistryClient, writer: Make, topic: str) -> None:
+    for number, (schema, value) in enumerate(
+        (('["null", "bytes"]', b"a"), ('{"type": "array", "items": "bytes"}', [b"a"]))
+    ):
+        around = value_of(f"{topic}-{number}")
+        data = writer(schema)(value, around)
+        assert data == AvroSerializer(client, schema, conf=PEER)(value, around)

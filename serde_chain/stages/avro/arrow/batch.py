@@ -555,7 +555,7 @@ class _Decoder:
         self._writer, self._target, problems, _, blind = rewritten(reader.source, None if same else column.schema)
         writer = readable(self._writer)
         self.decode = AvroReader(
-            reader.source, writer, self._target, None, problems, reader.budget, native, blind
+            reader.source, writer, self._target, None, problems, reader.budget, native, blind, is_raw=reader.is_raw
         ).decode
         self._native = self._compiled(native)
         free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
@@ -566,6 +566,9 @@ class _Decoder:
             return None
         if self._source.unbounded:
             self.refusal = "a few bytes may be any number of values"
+            return None
+        if self._reader.is_raw:
+            self.refusal = "a record is its bytes, without Avro's length"
             return None
         try:
             return NativeReader(native, self._writer, self._target, self._column)
@@ -587,13 +590,14 @@ class _Decoder:
         """
         if self._native is not None and self._is_bounded(values):
             array, left = self._native.read(values, start, prefix)
-            return None if left else array
+            return None if left or self._column.moments.refused(array) else array
         if not isinstance(values, list) or len(values) > self.records_at_once:
             return None
         if None in values or not all(map(methodcaller("startswith", prefix), values)):
             return None
         decode = self.decode
-        return self._column.of([decode(data, start) for data in values])
+        array = self._column.as_read([decode(data, start) for data in values])
+        return None if self._column.moments.refused(array) else self._column.in_microseconds(array)
 
     @cached_property
     def _weight(self) -> int:
@@ -603,7 +607,7 @@ class _Decoder:
     def _fast_schema(self) -> FastSchema | None:
         """Compiled for the first worthwhile group: container files may bring one schema each."""
         # The fast reader's schema has no names: types used twice are expanded twice.
-        if self._weight > MOST_FIELDS:
+        if self._weight > MOST_FIELDS or self._reader.is_raw:
             return None
         try:
             return FastSchema(self._writer, self._target, self._column.type_as_read)
@@ -614,12 +618,17 @@ class _Decoder:
     @cached_property
     def _cutter(self) -> Cutter | None:
         """For large fields; None if records must be checked first, or with too many types, as it has no names."""
-        if self._source.unbounded or self._weight > MOST_FIELDS:
+        if self._source.unbounded or self._weight > MOST_FIELDS or self._reader.is_raw:
             return None
         return Cutter(self._writer, self._target)
 
     def read(self, group: _Group, batch: Batch) -> Any:
         """The records in Arrow; unreadable ones are null, and reported to the batch."""
+        array = self._read_all(group, batch)
+        rows = group.rows
+        return _without_refused(batch, self._column, array, lambda at: at if rows is None else rows[at].as_py())
+
+    def _read_all(self, group: _Group, batch: Batch) -> Any:
         if self._native is not None and self._is_bounded(group.values):
             return self._read_natively(self._native, group, batch)
         cut = None if self._cutter is None else self._cutter.cut(group.values, group.start)
@@ -730,7 +739,18 @@ def _read(
             except SerializationError as error:
                 batch.fail(row, error)
         values.append(value)
-    return batch.collect(values, column.of, rows.__getitem__)
+    array = batch.collect(values, column.as_read, rows.__getitem__)
+    return column.in_microseconds(_without_refused(batch, column, array, rows.__getitem__))
+
+
+def _without_refused(batch: Batch, column: ArrowColumn, array: Any, row: Callable[[int], int]) -> Any:
+    """An array without the records whose dates, times or UUIDs are not read, which fail."""
+    refused = column.moments.refused(array)
+    for at, value in refused.items():
+        batch.fail(row(at), DecodeError(value.message, hint=value.hint))
+    if not refused:
+        return array
+    return array.take(batch.arrow.array([None if at in refused else at for at in range(len(array))], "int64"))
 
 
 def _joined(batch: Batch, pieces: list[Any]) -> Any:

@@ -12,8 +12,9 @@ from typing import Any, Final
 
 from serde_chain.arrow.kernels import Kernels
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
-from serde_chain.stages.avro.resolution import bare, kind, members
+from serde_chain.stages.avro.resolution import members
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import bare, kind
 
 __all__ = ["KernelWriter"]
 

@@ -9,16 +9,15 @@ not check the branch of a nullable type. Records of schemas refused by :class:`F
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader, leaves
 from serde_chain.stages.avro.arrow.leaves import PRIMITIVES, PROMOTIONS, Convert, Part, UnreadableSchemaError, named
-from serde_chain.stages.avro.resolution import Definitions, decimal_of, kind
+from serde_chain.stages.avro.resolution import Definitions
+from serde_chain.stages.avro.types import NAMED, decimal_of, kind
 
 __all__ = ["FastSchema", "UnreadableSchemaError"]
-
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 class FastSchema:
@@ -76,6 +75,8 @@ class _Compiler:
             return self._union(writer, reader if isinstance(reader, list) else [reader], type_)
         if which != other and (which, other) not in PROMOTIONS:
             raise UnreadableSchemaError(f"{which} is resolved into {other}")
+        if which in NAMED and writer["name"] != reader["name"]:
+            raise UnreadableSchemaError("two types of different names do not match")
         make: dict[str, Callable[[], Part]] = {
             "record": lambda: self._record(writer, reader, type_),
             "error": lambda: self._record(writer, reader, type_),
@@ -170,6 +171,8 @@ class _Compiler:
             return self._arrow.map_(self._arrow.string(), self._any_type(schema["values"]))
         shape = decimal_of(schema)
         if shape is not None:
+            if shape[0] > leaves.MAX_PRECISION:
+                raise UnreadableSchemaError(f"a decimal of {shape[0]} digits")
             return self._arrow.decimal128(*shape)
         return {"null": self._arrow.null(), "enum": self._arrow.string(), "fixed": self._arrow.binary()}.get(
             which
@@ -266,7 +269,7 @@ class _Compiler:
         matching = []
         for reader in readers:
             definition = self._named[1].of(reader)
-            if kind(definition) == which and (which not in _NAMED or definition["name"] == branch["name"]):
+            if kind(definition) == which and (which not in NAMED or definition["name"] == branch["name"]):
                 matching.append(reader)
         if not matching:
             matching = [reader for reader in readers if (which, kind(self._named[1].of(reader))) in PROMOTIONS]

@@ -17,7 +17,8 @@ from itertools import accumulate, pairwise
 from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
-from serde_chain.stages.avro.resolution import Definitions, kind
+from serde_chain.stages.avro.resolution import Definitions
+from serde_chain.stages.avro.types import kind
 from serde_chain.wire import varint
 
 __all__ = ["Cut", "Cutter"]

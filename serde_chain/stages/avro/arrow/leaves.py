@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.stages.avro.arrow import fast_reader
-from serde_chain.stages.avro.resolution import decimal_of
+from serde_chain.stages.avro.types import decimal_of
 
 __all__ = [
+    "MAX_PRECISION",
     "PRIMITIVES",
     "PROMOTIONS",
     "Convert",
@@ -38,6 +39,9 @@ PROMOTIONS: Final = {
 }  # fmt: skip
 
 Convert = Callable[[Any], Any]
+
+MAX_PRECISION: Final = 38
+"""Digits of the fast reader's decimals."""
 
 
 class UnreadableSchemaError(Exception):
@@ -148,7 +152,7 @@ def enum(writer: Any, reader: Any) -> Part:
 def _decimal(base: dict[str, Any], shape: tuple[int, int], type_: Any, name: str | None = None) -> Part:
     arrow, compute = require("pyarrow", "arrow"), require("pyarrow.compute", "arrow")
     precision, scale = shape
-    if not 0 <= scale <= precision <= 38:
+    if not 0 <= scale <= precision <= MAX_PRECISION:
         raise UnreadableSchemaError(f"a decimal of precision {precision} and scale {scale}")
     # Built from digits, not computed: the default decimal context has 28 digits.
     most = arrow.scalar(Decimal((0, (9,) * precision, -scale)), type_)

@@ -8,8 +8,9 @@ from typing import Any
 
 from serde_chain.arrow.selection import Columns, Tree
 from serde_chain.stages.avro.bounds import has_blind_items, is_recursive
-from serde_chain.stages.avro.resolution import bare, branches, kind
+from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import bare, kind
 
 __all__ = ["narrowed"]
 

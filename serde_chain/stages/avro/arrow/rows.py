@@ -7,15 +7,15 @@ from typing import Any, Final, TypeAlias
 
 from payload_stores.plugins import require
 from serde_chain.errors import EncodeError, without_data
-from serde_chain.stages.avro.resolution import bare, kind, members
+from serde_chain.stages.avro.resolution import members
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import NAMED, bare, kind
 
 __all__ = ["branch_namer", "check_integers"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
 _INTEGERS: Final = {"int": "int32", "long": "int64"}
-_NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 
 
 def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
@@ -126,4 +126,4 @@ def _applied(convert: Convert, value: Any) -> Any:
 def _name(branch: Any, named: Mapping[str, Any]) -> str:
     """The name of a branch in fastavro."""
     definition = bare(branch, named)
-    return str(definition["name"]) if kind(definition) in _NAMED else kind(definition)
+    return str(definition["name"]) if kind(definition) in NAMED else kind(definition)

@@ -13,8 +13,10 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.parts import MOST_FIELDS
-from serde_chain.stages.avro.resolution import bare, branches, decimal_of, kind
+from serde_chain.stages.avro.arrow.moments import Moments
+from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.types import bare, decimal_of, kind
 
 __all__ = ["ArrowColumn", "arrow_type"]
 
@@ -60,6 +62,7 @@ class ArrowColumn:
         type: Their ``pyarrow.DataType``.
         type_as_read: The same with timestamps in the schema's unit: they are read in it, and converted to µs a
             whole array at a time.
+        moments: Finds the rows with dates, times and UUIDs that are not read.
 
     Raises:
         ConfigError: Arrow has no type for it.
@@ -71,16 +74,19 @@ class ArrowColumn:
         self.type_as_read = _Types(schema.named, as_read=True).of(schema.parsed)[0]
         # Compared once: the types of arrays are compared field by field.
         self._is_final = self.type_as_read == self.type
+        self.moments = Moments(schema.parsed, schema.named)
 
-    def of(self, values: Sequence[Any]) -> Any:
-        """Convert values read with :func:`rewritten`, or None, into a ``pyarrow.Array``.
+    def as_read(self, values: Sequence[Any]) -> Any:
+        """Convert values read with :func:`rewritten`, or None, into a ``pyarrow.Array``, in the schema's units.
 
         Raises:
-            pyarrow.ArrowException: A value does not fit, such as a timestamp beyond 64 bits of µs.
+            pyarrow.ArrowException: A value does not fit.
         """
-        arrow: Any = require("pyarrow", "arrow")
-        array = arrow.array(values, type=self.type_as_read)
-        return array if self._is_final else _in_microseconds(array, self.type, arrow)
+        return require("pyarrow", "arrow").array(values, type=self.type_as_read)
+
+    def in_microseconds(self, array: Any) -> Any:
+        """Convert an array in the schema's units, all of whose times :attr:`moments` takes."""
+        return array if self._is_final else _in_microseconds(array, self.type, require("pyarrow", "arrow"))
 
 
 def _in_microseconds(array: Any, kind: Any, arrow: Any) -> Any:
@@ -108,6 +114,7 @@ class _Types:
         self._named = named
         self._as_read = as_read
         self._above: list[str] = []
+        self._path: list[str] = []
         self._left = MOST_FIELDS
 
     def of(self, schema: Any) -> tuple[Any, bool]:
@@ -144,7 +151,11 @@ class _Types:
                 key="avro.reader.schema",
             )
         self._above.append(name)
-        fields = [self._field(field["name"], field["type"]) for field in schema["fields"]]
+        fields = []
+        for field in schema["fields"]:
+            self._path.append(field["name"])
+            fields.append(self._field(field["name"], field["type"]))
+            self._path.pop()
         self._above.pop()
         return self._arrow.struct(fields)
 
@@ -167,7 +178,12 @@ class _Types:
         shape = decimal_of(schema)
         if shape is not None:
             if shape[0] > _MAX_PRECISION:
-                raise ConfigError(f"a decimal of the Avro schema has {shape[0]} digits, more than {_MAX_PRECISION}")
+                where = f"the field {'.'.join(self._path)}" if self._path else "the value"
+                raise ConfigError(
+                    f"{where} is a decimal of {shape[0]} digits, and columns have {_MAX_PRECISION} at most",
+                    hint=f"Read into an avro.reader.schema in which it has {_MAX_PRECISION} digits",
+                    key="avro.reader.schema",
+                )
             return self._arrow.decimal128(*shape)
         logical = schema.get("logicalType") if isinstance(schema, dict) else None
         if which == "int" and logical == "date":
