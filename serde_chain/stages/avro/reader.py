@@ -10,13 +10,13 @@ from typing import Any, Final, Protocol
 
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
+from payload_stores.signals import let_through
 from serde_chain.base import Buffer
 from serde_chain.codecs import missing_stage
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 from serde_chain.schemas.framing import NONE, Framing
 from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
-from serde_chain.signals import let_through
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import encode_long
 from serde_chain.stages.avro.indexes import guarded
