@@ -44,9 +44,9 @@ def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> d
     for name, value in options.items():
         option = next((option for option in files if option.name == bare_key(name)), None)
         path = None if option is None else option.read({option.name: value})
-        if isinstance(path, str):
+        if option is not None and isinstance(path, str):
             try:
-                loaded[name] = Path(path).read_bytes()
+                loaded[name] = option.file(path) if callable(option.file) else Path(path).read_bytes()
             except (OSError, ValueError) as error:
                 raise ConfigError(f"{name} = {path!r} cannot be read: {error}", key=name) from error
     return loaded

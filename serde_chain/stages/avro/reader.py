@@ -52,6 +52,7 @@ class AvroReader:
         native: The compiled part, if it is used.
         skips_blindly: Whether fastavro must not see the bytes before they are checked; see ``Resolution``.
         model: The class of the records; None for dictionaries.
+        latest: The registry's latest schema, if ``target`` is that; batches have its type.
     """
 
     source: AvroSchema
@@ -63,6 +64,7 @@ class AvroReader:
     native: Native | None = None
     skips_blindly: bool = False
     model: AvroModel | None = None
+    latest: AvroSchema | None = None
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
@@ -162,6 +164,10 @@ class FindsReaders(Protocol):
     @property
     def schema(self) -> AvroSchema | None:
         """The schema that all records are read into; None if each is read with its own."""
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether records with one schema id may be read differently in different topics."""
 
     @property
     def framing(self) -> str:

@@ -15,7 +15,7 @@ from serde_chain.schemas.nesting import check_depth
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.decimal import readable
 
-__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
+__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema", "unparsed_schema"]
 
 
 # The specification, "Names": no type may have these names. Readers disagree on the meaning of such a name, and
@@ -160,6 +160,30 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
         is_path = key == SCHEMA.name and isinstance(source, str) and not source.lstrip().startswith(("{", "[", '"'))
         hint = f"For the path of a file, set {SCHEMA_FILE.name}" if is_path else None
         raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
+
+
+def unparsed_schema(config: Mapping[str, object]) -> str | None:
+    """The text of a schema with names that only the registry defines, by ``schema.references``.
+
+    Args:
+        config: Flat configuration.
+
+    Returns:
+        JSON text; None if no schema is configured.
+
+    Raises:
+        ConfigError: The file is unreadable, or the text is not JSON.
+    """
+    path = SCHEMA_FILE.read(config)
+    if path is None:
+        source = SCHEMA.read(config)
+        return None if source is None else json.dumps(source)
+    try:
+        text_ = (path if isinstance(path, bytes) else Path(path).read_bytes()).decode("utf-8-sig")
+        json.loads(text_)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{SCHEMA_FILE.name} cannot be read: {error}", key=SCHEMA_FILE.name) from error
+    return text_
 
 
 def _check_named(named: Mapping[str, Any]) -> None:

@@ -1,0 +1,89 @@
+"""A registry with contexts, metadata and references, over HTTP: what Apicurio's interface of Confluent's lacks.
+
+Ids count from 1 in each context, as those of schemas that were imported into contexts do.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from serde_chain.schemas.registry import context_of
+from tests.http_servers import reply, serve
+
+_UNKNOWN = 404, {"error_code": 40401, "message": "not found"}
+
+
+class ContextRegistry:
+    """The registry.
+
+    Attributes:
+        url: Its address.
+        asked: The method, the path and the query of each request.
+        logins: The login of each request; None without one.
+    """
+
+    def __init__(self) -> None:
+        self.url = ""
+        self.asked: list[tuple[str, str, dict[str, list[str]]]] = []
+        self.logins: list[str | None] = []
+        self._subjects: dict[str, list[dict[str, Any]]] = {}
+        self._ids: dict[str, list[dict[str, Any]]] = {}
+
+    def register(self, subject: str, schema: str, kind: str = "AVRO", **more: Any) -> int:
+        """Register a schema under a subject; ``more`` are ``references`` and ``metadata``."""
+        content = {"schema": schema, "schemaType": kind, "references": [], **more}
+        ids, versions = self._ids.setdefault(context_of(subject), []), self._subjects.setdefault(subject, [])
+        if content not in ids:
+            ids.append(content)
+        number = ids.index(content) + 1
+        if all(version["id"] != number for version in versions):
+            versions.append({**content, "subject": subject, "id": number, "version": len(versions) + 1})
+        return number
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        """Answer one request."""
+        split = urlsplit(request.path)
+        query = parse_qs(split.query)
+        length = int(request.headers.get("Content-Length") or 0)
+        body = json.loads(request.rfile.read(length)) if length else {}
+        path = [unquote(part) for part in split.path.strip("/").split("/")]
+        self.asked.append((request.command, split.path, query))
+        self.logins.append(request.headers.get("Authorization"))
+        status, found = self._found(request.command, path, query, body)
+        reply(request, status, json.dumps(found).encode())
+
+    def _found(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
+        match method, *path:
+            case "GET", "schemas", "ids", number:
+                ids = self._ids.get(context_of(query.get("subject", [""])[0]), [])
+                return (200, ids[int(number) - 1]) if 0 < int(number) <= len(ids) else _UNKNOWN
+            case "GET", "subjects", subject, "versions", version:
+                versions = self._subjects.get(subject, [])
+                at = len(versions) if version == "latest" else int(version)
+                return (200, versions[at - 1]) if 0 < at <= len(versions) else _UNKNOWN
+            case "GET", "subjects", subject, "metadata":
+                wanted = set(zip(query["key"], query["value"], strict=True))
+                for version in reversed(self._subjects.get(subject, [])):
+                    if wanted <= set(version.get("metadata", {}).get("properties", {}).items()):
+                        return 200, version
+            case "POST", "subjects", subject, "versions":
+                kind = body.get("schemaType", "AVRO")
+                return 200, {"id": self.register(subject, body["schema"], kind, references=body.get("references", []))}
+            case "POST", "subjects", subject:
+                for version in self._subjects.get(subject, []):
+                    if (version["schema"], version["references"]) == (body["schema"], body.get("references", [])):
+                        return 200, version
+        return _UNKNOWN
+
+
+@contextmanager
+def context_registry() -> Iterator[ContextRegistry]:
+    """Run a registry."""
+    registry = ContextRegistry()
+    with serve(registry.answer) as registry.url:
+        yield registry
