@@ -68,9 +68,6 @@ class _Reference(NamedTuple):
 class ApicurioRegistry(BaseRegistry):
     """Apicurio's registry, by the HTTP client that Confluent's registry client brings along."""
 
-    # Without them, the Java serde does not resolve the others.
-    refers_to_known_files = True
-
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
         """Create the client; no request is sent before the first record.
 
@@ -85,6 +82,8 @@ class ApicurioRegistry(BaseRegistry):
         super().__init__(config, is_key=is_key)
         self._library: Any = require("httpx2", "registry")
         self.refuse_metadata("Apicurio")
+        # Without them, the Java serde does not resolve the others. Other writers may have registered without them.
+        self.refers_to_known_files = self.auto_register
         self._group = GROUP.read(config)
         self._by_global_id = USE_ID.read(config) == GLOBAL_ID
         settings = http_settings.settings_of(config, http_settings.PLAIN, "apicurio")
@@ -147,6 +146,22 @@ class ApicurioRegistry(BaseRegistry):
         return bool(answer.is_success)
 
     @all_in_time
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        own = super().known_references(subject, schema_type)
+        if self.auto_register:
+            return own
+        what, path = f"the latest schema of {subject}", f"{self._artifact(subject)}/branch=latest"
+        with _understood(what):
+            try:
+                registered = self._referred(what, path)
+            except SchemaRegistryError as error:
+                if error.about_record:
+                    return own  # nothing is registered; looking up the schema says so
+                raise
+        return {**{item.name: item for item in registered}, **own}
+
+    @all_in_time
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {name}"):
@@ -197,32 +212,52 @@ class ApicurioRegistry(BaseRegistry):
         self, subject: str, schema: str, schema_type: str, references: Sequence[_Reference]
     ) -> Mapping[str, Any]:
         """The version of a subject with a definition, registered if there is none and that is not switched off."""
-        content_type = _CONTENT_TYPES[schema_type]
         if not self.auto_register:
-            newest = self._newest(subject, schema, schema_type)
+            newest = (
+                self._same(subject, schema, schema_type, references)
+                if references
+                else self._newest(subject, schema, schema_type)
+            )
             if newest is None:
                 raise SchemaRegistryError(
                     f"the schema of {subject} is not registered in the group {self._group}",
                     hint=f"Register it, or set {AUTO_REGISTER.name}",
                 )
             return newest
+        return self._posted(subject, schema, schema_type, references)
+
+    def _posted(
+        self, subject: str, schema: str, schema_type: str, references: Sequence[_Reference], **more: str
+    ) -> Mapping[str, Any]:
+        """The version that a registration finds or creates."""
         referred = [
             {"name": item.name, "groupId": item.group, "artifactId": item.artifact, "version": item.version}
             for item in references
         ]
+        content = {"content": schema, "contentType": _CONTENT_TYPES[schema_type], "references": referred}
         answer: Mapping[str, Any] = self._json(
             f"registering the schema of {subject}",
             "POST",
             f"groups/{quote(self._group, safe='')}/artifacts",
             # Other spaces, as other languages write them, are no other version.
-            params={"ifExists": "FIND_OR_CREATE_VERSION", "canonical": "true"},
-            json={
-                "artifactId": subject,
-                "artifactType": schema_type,
-                "firstVersion": {"content": {"content": schema, "contentType": content_type, "references": referred}},
-            },
+            params={"ifExists": "FIND_OR_CREATE_VERSION", "canonical": "true", **more},
+            json={"artifactId": subject, "artifactType": schema_type, "firstVersion": {"content": content}},
         )["version"]
         return answer
+
+    def _same(
+        self, subject: str, schema: str, schema_type: str, references: Sequence[_Reference]
+    ) -> Mapping[str, Any] | None:
+        """The version with a definition and references, which a search does not find; None if there is none."""
+        found = self._posted(subject, schema, schema_type, references, dryRun="true")
+        try:
+            path = f"{self._artifact(subject)}/{quote(found['version'], safe='')}"
+            there: Mapping[str, Any] = self._json(f"the schema of {subject}", "GET", path)
+        except SchemaRegistryError as error:
+            if error.about_record:
+                return None  # it would be created
+            raise
+        return there if there["globalId"] == found["globalId"] else None
 
     def _newest(self, subject: str, schema: str, schema_type: str) -> Mapping[str, Any] | None:
         """The newest version of a subject with a definition; None if there is none."""

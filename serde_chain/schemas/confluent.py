@@ -122,7 +122,7 @@ class ConfluentRegistry(BaseRegistry):
             raise
 
     @all_in_time
-    def known_references(self, subject: str, schema_type: str) -> Mapping[str, OwnReference]:
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         own = super().known_references(subject, schema_type)
         if self.auto_register:

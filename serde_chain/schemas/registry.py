@@ -273,8 +273,8 @@ class SchemaRegistry(Protocol):
             The answer; None if the registry checks this only when it registers.
         """
 
-    def known_references(self, subject: str, schema_type: str) -> Mapping[str, OwnReference]:
-        """The references by name with which a schema of a subject is looked up.
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+        """The references, for :meth:`schema_for`, by the names with which a schema of a subject is looked up.
 
         Those of ``schema.references``; if nothing is registered, also those of the subject's latest schema.
 
@@ -355,7 +355,8 @@ class BaseRegistry(ABC):
         self._references = REFERENCES.read(config)
         self.reads_latest = USE_LATEST.read(config) or self.metadata is not None
         self.writes_registered = self.reads_latest or self._id is not None
-        self.latest_s = LATEST_TTL.read(config) if self.reads_latest else None
+        latest_s = LATEST_TTL.read(config)
+        self.latest_s = latest_s if self.reads_latest else None
         # The names of topics have no contexts, so only a function's subjects may.
         self._has_contexts = strategy is not None and strategy not in STRATEGIES.values()
         self.is_scoped = self._has_contexts or self.reads_latest
@@ -429,7 +430,7 @@ class BaseRegistry(ABC):
         """See :class:`SchemaRegistry`."""
         return self.latest(self.subject(ctx, record_name), schema_type) if self.reads_latest else None
 
-    def known_references(self, subject: str, schema_type: str) -> Mapping[str, OwnReference]:
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
         """See :class:`SchemaRegistry`."""
         return {reference.name: reference for reference in self._references}
 

@@ -26,7 +26,6 @@ from serde_chain.schemas.registry import (
     USE_LATEST,
     USE_METADATA,
     USER_INFO,
-    OwnReference,
     RegisteredSchema,
     SchemaRegistry,
 )
@@ -45,7 +44,6 @@ __all__ = [
     "URL",
     "Framed",
     "HasSchema",
-    "OwnReference",
     "PerSchema",
     "PerTopic",
     "RegisteredSchema",

@@ -134,7 +134,8 @@ class JsonSchema:
             ValueError: A document is not a JSON Schema.
         """
         jsonschema: Any = require("jsonschema", "json")
-        kind = jsonschema.validators.validator_for(self.document)
+        newest = jsonschema.validators.Draft202012Validator  # also for a dialect that is unknown
+        kind = jsonschema.validators.validator_for(self.document, default=newest)
         try:
             for document in self.documents.values():
                 own = jsonschema.validators.validator_for(document, default=kind)

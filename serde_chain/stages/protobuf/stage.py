@@ -25,7 +25,6 @@ from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
     NONE,
-    OwnReference,
     PerSchema,
     PerTopic,
     RegisteredSchema,
@@ -441,7 +440,7 @@ def _latest_class(latest: RegisteredSchema, full_name: str) -> _Known:
     return _Known(found, latest.order or 0)
 
 
-def _references(registry: SchemaRegistry, file: Any, known: Mapping[str, OwnReference], *, as_proto: bool) -> list[Any]:
+def _references(registry: SchemaRegistry, file: Any, known: Mapping[str, Any], *, as_proto: bool) -> list[Any]:
     """Register a file's imports, and theirs; those that are known to be registered are only referred to."""
     return [
         known[imported.name]
