@@ -129,9 +129,9 @@ def settings_of(
             )
         option: Option[Any] = Option(key, taken[name], None, secret=name.endswith(_SECRET))
         settings[name] = option.read({key: value})
-    if (user_info := login(config, settings)) is not None:
-        settings["basic.auth.user.info"] = user_info
-    return settings
+    user_info = login(config, settings)
+    settings.pop("basic.auth.user.info", None)
+    return settings if user_info is None else {**settings, "basic.auth.user.info": user_info}
 
 
 def login(config: Mapping[str, object], settings: Mapping[str, Any]) -> str | None:
@@ -161,6 +161,8 @@ def login(config: Mapping[str, object], settings: Mapping[str, Any]) -> str | No
             f"{CREDENTIALS.name} = USER_INFO requires {USER_INFO.name}", hint="Set it", key=USER_INFO.name
         )
     elif source == "url":
+        if "@" not in settings.get("url", ""):
+            raise ConfigError(f"{CREDENTIALS.name} = URL, and {URL.name} has no login", hint="Set it", key=URL.name)
         user_info = None
     if user_info is not None and ":" not in user_info:
         raise ConfigError(f"{USER_INFO.name} is not of the form user:password", key=USER_INFO.name)

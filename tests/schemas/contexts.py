@@ -66,18 +66,20 @@ class ContextRegistry:
                 versions = self._subjects.get(subject, [])
                 at = len(versions) if version == "latest" else int(version)
                 return (200, versions[at - 1]) if 0 < at <= len(versions) else _UNKNOWN
+            case "GET", "subjects", subject, "versions":
+                return 200, list(range(1, len(self._subjects.get(subject, [])) + 1))
             case "GET", "subjects", subject, "metadata":
                 wanted = set(zip(query["key"], query["value"], strict=True))
-                for version in reversed(self._subjects.get(subject, [])):
-                    if wanted <= set(version.get("metadata", {}).get("properties", {}).items()):
-                        return 200, version
+                for found in reversed(self._subjects.get(subject, [])):
+                    if wanted <= set(found.get("metadata", {}).get("properties", {}).items()):
+                        return 200, found
             case "POST", "subjects", subject, "versions":
                 kind = body.get("schemaType", "AVRO")
                 return 200, {"id": self.register(subject, body["schema"], kind, references=body.get("references", []))}
             case "POST", "subjects", subject:
-                for version in self._subjects.get(subject, []):
-                    if (version["schema"], version["references"]) == (body["schema"], body.get("references", [])):
-                        return 200, version
+                for found in self._subjects.get(subject, []):
+                    if (found["schema"], found["references"]) == (body["schema"], body.get("references", [])):
+                        return 200, found
         return _UNKNOWN
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from serde_chain import DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
+from serde_chain.arrow import Batch
 from serde_chain.schemas.registry import context_of
 from tests.schemas.contexts import ContextRegistry, context_registry
 from tests.stages.protobuf.protobuf_messages import FIRST
@@ -77,8 +78,8 @@ def test_topics_of_two_contexts_in_one_batch(contexts: ContextRegistry) -> None:
     own = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
     bodies = [AT + b"\x02\x04", AT + b"\x02\x04a2"]
     with DeserializerChain.from_config({**settings(contexts, "avro"), "avro.reader.schema": own}) as read:
-        rows = read.to_arrow(bodies, topic=["orders", "staging-orders"]).to_pylist()
-    assert rows == [{"id": 1}, {"id": 1}]
+        result = read.read_batch(Batch(bodies, topic=["orders", "staging-orders"]))
+    assert result.checked().to_pylist() == [{"id": 1}, {"id": 1}]
 
 
 def test_json_is_validated_by_the_schema_of_its_context(contexts: ContextRegistry) -> None:

@@ -24,7 +24,8 @@ from tests.schemas.contexts import ContextRegistry, context_registry
 
 AT = "https://survey.example.org/schema/main"
 STAR = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-GOOD, BAD = {"star": {"name": "Vega"}}, {"star": {}}
+GOOD: dict[str, Any] = {"star": {"name": "Vega"}}
+BAD: dict[str, Any] = {"star": {}}
 
 
 class Server:
