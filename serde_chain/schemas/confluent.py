@@ -22,6 +22,7 @@ from serde_chain.schemas.registry import (
     BaseRegistry,
     OwnReference,
     RegisteredSchema,
+    context_of,
     mistyped,
     unusable_id,
 )
@@ -167,10 +168,7 @@ class ConfluentRegistry(BaseRegistry):
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         what = f"schema {key}"
         try:
-            if isinstance(key, int):
-                schema = self._ask(what, self._client.get_schema, key, subject)
-            else:
-                schema = self._ask(what, self._client.get_schema_by_guid, str(key))
+            schema = self._schema_of(what, key, subject)
         except SchemaRegistryError as error:
             # For unsupported GUIDs, and for numbers that cannot be ids, registries answer like any server asked for an
             # unknown address.
@@ -183,6 +181,17 @@ class ConfluentRegistry(BaseRegistry):
         if (actual := schema.schema_type or "AVRO") != schema_type:
             raise mistyped(key, actual, schema_type)
         return self._with_references(key, schema)
+
+    def _schema_of(self, what: str, key: SchemaKey, subject: str | None) -> Any:
+        if not isinstance(key, int):
+            return self._ask(what, self._client.get_schema_by_guid, str(key))
+        try:
+            return self._ask(what, self._client.get_schema, key, subject)
+        except SchemaRegistryError as error:
+            # Records of mirrors and dead-letter topics name ids of other subjects, which some registries then refuse.
+            if not error.about_record or subject is None or context_of(subject):
+                raise
+        return self._ask(what, self._client.get_schema, key)
 
     @all_in_time
     def versions(self, subject: str) -> list[RegisteredSchema]:

@@ -58,29 +58,28 @@ class ContextRegistry:
         reply(request, status, json.dumps(found).encode())
 
     def _found(self, method: str, path: list[str], query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
-        match method, *path:
-            case "GET", "schemas", "ids", number:
-                ids = self._ids.get(context_of(query.get("subject", [""])[0]), [])
-                return (200, ids[int(number) - 1]) if 0 < int(number) <= len(ids) else _UNKNOWN
-            case "GET", "subjects", subject, "versions", version:
-                versions = self._subjects.get(subject, [])
-                at = len(versions) if version == "latest" else int(version)
-                return (200, versions[at - 1]) if 0 < at <= len(versions) else _UNKNOWN
-            case "GET", "subjects", subject, "versions":
-                return 200, list(range(1, len(self._subjects.get(subject, [])) + 1))
-            case "GET", "subjects", subject, "metadata":
+        if path[0] == "schemas":
+            ids = self._ids.get(context_of(query.get("subject", [""])[0]), [])
+            return _one(ids, int(path[2]) - 1)
+        subject, versions = path[1], self._subjects.get(path[1], [])
+        match method, *path[2:]:
+            case "GET", "versions":
+                return 200, list(range(1, len(versions) + 1))
+            case "GET", "versions", version:
+                return _one(versions, len(versions) - 1 if version == "latest" else int(version) - 1)
+            case "GET", "metadata":
                 wanted = set(zip(query["key"], query["value"], strict=True))
-                for found in reversed(self._subjects.get(subject, [])):
-                    if wanted <= set(found.get("metadata", {}).get("properties", {}).items()):
-                        return 200, found
-            case "POST", "subjects", subject, "versions":
+                fit = [one for one in versions if wanted <= set(one.get("metadata", {}).get("properties", {}).items())]
+                return _one(fit, len(fit) - 1)
+            case "POST", "versions":
                 kind = body.get("schemaType", "AVRO")
                 return 200, {"id": self.register(subject, body["schema"], kind, references=body.get("references", []))}
-            case "POST", "subjects", subject:
-                for found in self._subjects.get(subject, []):
-                    if (found["schema"], found["references"]) == (body["schema"], body.get("references", [])):
-                        return 200, found
-        return _UNKNOWN
+        content = body.get("schema"), body.get("references", [])
+        return _one([one for one in versions if (one["schema"], one["references"]) == content], 0)
+
+
+def _one(found: list[dict[str, Any]], at: int) -> tuple[int, Any]:
+    return (200, found[at]) if 0 <= at < len(found) else _UNKNOWN
 
 
 @contextmanager

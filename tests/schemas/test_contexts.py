@@ -9,6 +9,7 @@ import pytest
 from serde_chain import DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.schemas.registry import context_of
+from tests.http_servers import reply, serve
 from tests.schemas.contexts import ContextRegistry, context_registry
 from tests.stages.protobuf.protobuf_messages import FIRST
 
@@ -136,3 +137,19 @@ def test_a_function_that_needs_a_records_name_gives_no_subject(contexts: Context
 
 def test_names_of_contexts() -> None:
     assert [context_of(subject) for subject in (":.a:b", ":.:b", "b", None, ":.a", "x:.a:b")] == ["a", *[""] * 5]
+
+
+def test_a_record_of_a_mirror_names_an_id_of_another_subject() -> None:
+    """Registries that look for an id under the subject alone: the record is read as before."""
+
+    def answer(request: Any) -> None:
+        known = "subject=" not in request.path or "subject=orders-value" in request.path
+        body = {"schema": avro("a")} if known else {"error_code": 40403, "message": "Schema not found"}
+        reply(request, 200 if known else 404, json.dumps(body).encode())
+
+    with (
+        serve(answer) as url,
+        DeserializerChain.from_config({"value.deserializer": "avro", "schema.registry.url": url}) as read,
+    ):
+        for topic in ("mirror.orders", "orders"):
+            assert read(AT + b"\x02", RecordContext(topic, "value", [])) == {"a": 1}
