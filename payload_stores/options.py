@@ -53,7 +53,8 @@ class Option(Generic[T]):
         required: Whether an absent key is an error.
         secret: Whether to mask the value everywhere.
         file: Whether the value is the path of a file, read on the configuring machine. If the work runs elsewhere, as
-            in Spark, the file's content is sent instead of its path: :func:`path_or_content` parses both.
+            in Spark, the file's content is sent instead of its path: :func:`path_or_content` parses both. A function
+            makes the content, if it is more than the file's own.
         of_client: Whether it belongs to the client, so that it cannot be set for keys or values alone.
         doc: One line for ``check-config`` and the documentation.
 

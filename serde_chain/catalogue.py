@@ -148,7 +148,7 @@ _CHAINS: Final = frozenset(word + plural for word in (SERIALIZE.word, DESERIALIZ
 # Mutually exclusive keys: a more specific one replaces the others.
 _ALTERNATIVES: Final = (
     frozenset({"avro.schema", "avro.schema.file", "avro.type"}),
-    frozenset({"json.schema", "json.type"}),
+    frozenset({"json.schema", "json.schema.file", "json.type"}),
     frozenset({"protobuf.message.class", "protobuf.type", "protobuf.descriptor.set.file", "protobuf.message.name"}),
 )
 

@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import CancelledError, Future, wait
 from functools import partial
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
 
 from payload_stores.errors import release
 from serde_chain.errors import is_about_record
@@ -31,6 +31,39 @@ _REFUSED_SECONDS: Final = 5.0
 _WAIT_SECONDS: Final = 60.0
 
 
+class _Remembered(dict[K, T]):
+    """Answers that are forgotten after a time.
+
+    Args:
+        seconds: The time.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+        self._until: dict[K, float] = {}
+
+    def __setitem__(self, key: K, answer: T) -> None:
+        self._until[key] = time.monotonic() + self._seconds
+        super().__setitem__(key, answer)
+
+    def __delitem__(self, key: K) -> None:
+        self._until.pop(key, None)
+        super().__delitem__(key)
+
+    def __contains__(self, key: object) -> bool:
+        return self._until.get(cast("K", key), 0.0) > time.monotonic()
+
+    def __getitem__(self, key: K) -> T:
+        if key not in self:
+            raise KeyError(key)
+        return super().__getitem__(key)
+
+    def get(self, key: K, default: Any = None) -> Any:
+        """The answer, or the default."""
+        return super().get(key, default) if key in self else default
+
+
 class Lookups(Generic[K, T]):
     """Remembers answers. Thread-safe.
 
@@ -40,9 +73,10 @@ class Lookups(Generic[K, T]):
     Args:
         most: Most answers; the oldest is dropped.
         refused_s: Seconds for which a negative answer is remembered.
+        known_s: Seconds for which an answer is remembered; None for ever.
 
     Attributes:
-        known: The answers. Read-only.
+        known: The answers that are still remembered. Read-only.
 
     Example:
         >>> lengths = Lookups()
@@ -50,8 +84,8 @@ class Lookups(Generic[K, T]):
         (4, {'M 51': 4})
     """
 
-    def __init__(self, *, most: int = _MOST, refused_s: float = _REFUSED_SECONDS) -> None:
-        self.known: dict[K, T] = {}
+    def __init__(self, *, most: int = _MOST, refused_s: float = _REFUSED_SECONDS, known_s: float | None = None) -> None:
+        self.known: dict[K, T] = {} if known_s is None else _Remembered(known_s)
         self._most = most
         self._refused_s = refused_s
         self._refused: OrderedDict[K, tuple[float, Exception]] = OrderedDict()
@@ -68,7 +102,7 @@ class Lookups(Generic[K, T]):
         Raises:
             Exception: The error of ``ask``; a copy for each caller.
         """
-        answer = self.known.get(key)
+        answer: T | None = self.known.get(key)
         if answer is not None:  # mostly: a future costs several times as much
             return answer
         own: Future[T] = Future()

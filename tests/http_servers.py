@@ -1,5 +1,6 @@
 """HTTP servers that answer as a test says."""
 
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,8 +10,8 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 @contextmanager
-def serve(answer: Answer) -> Iterator[str]:
-    """Answer every request by a function; gives the server's address."""
+def serve(answer: Answer, tls: ssl.SSLContext | None = None) -> Iterator[str]:
+    """Answer every request by a function, encrypted if there is a context; gives the server's address."""
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -25,10 +26,12 @@ def serve(answer: Answer) -> Iterator[str]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     server.daemon_threads = True
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     try:
-        yield f"http://127.0.0.1:{server.server_port}"
+        yield f"{'http' if tls is None else 'https'}://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()

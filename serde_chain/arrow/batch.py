@@ -228,6 +228,11 @@ class Batch:
             ctx = self._contexts[row] = self._make_context(row)
         return ctx
 
+    @property
+    def place(self) -> RecordContext | None:
+        """The common part of all contexts; None if topics differ, or none is known."""
+        return RecordContext(self._topic, self.field) if isinstance(self._topic, str) else None
+
     def rows_with_header(self, names: Iterable[str]) -> list[int]:
         """The rows with a header of one of these names, in order."""
         return self._headers.rows_with(frozenset(names))

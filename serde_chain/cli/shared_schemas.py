@@ -15,7 +15,14 @@ __all__ = ["shared_schemas"]
 
 _OF_AVRO: Final = (SCHEMA.name, SCHEMA_FILE.name, READER_SCHEMA.name)
 _MODELS: Final = ("avro.type", "json.type", "protobuf.type")
-_NAMES: Final = (*_OF_AVRO, "protobuf.message.class", "protobuf.message.name", "json.schema", *_MODELS)
+_NAMES: Final = (
+    *_OF_AVRO,
+    "protobuf.message.class",
+    "protobuf.message.name",
+    "json.schema",
+    "json.schema.file",
+    *_MODELS,
+)
 
 
 def shared_schemas(config: Config | Resolved) -> Iterator[tuple[str, str]]:

@@ -5,25 +5,27 @@ Its other interface, Confluent's (``/apis/ccompat/v7``), needs no file: ``schema
 
 from __future__ import annotations
 
-import ssl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
+from uuid import UUID
 
 from payload_stores.options import Option, choice, text, without_login
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
-from serde_chain.schemas.in_time import in_time
+from serde_chain.schemas import http_settings
+from serde_chain.schemas.in_time import all_in_time, in_time
+from serde_chain.schemas.references import collected
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     TIMEOUT_S,
     URL,
-    USE_LATEST,
-    USER_INFO,
+    BaseRegistry,
+    OwnReference,
     RegisteredSchema,
-    SubjectNames,
     mistyped,
+    unusable_id,
 )
 from serde_chain.schemas.schema_id import GlobalId, SchemaKey
 
@@ -45,8 +47,6 @@ USE_ID: Final = Option(
 ID_BYTES: Final = Option(
     "apicurio.id.bytes", _id_bytes, 4, doc="bytes of the id that is written: 4, 8 (legacy); readers take both"
 )
-CA: Final = Option("schema.registry.ssl.ca.location", text, None, doc="file with the registry's certificate authority")
-
 OPTIONS: Final[tuple[Option[Any], ...]] = (GROUP, USE_ID, ID_BYTES)
 
 _CONTENT_TYPES: Final = {"AVRO": "application/json", "JSON": "application/json", "PROTOBUF": "application/x-protobuf"}
@@ -65,11 +65,8 @@ class _Reference(NamedTuple):
     version: str
 
 
-class ApicurioRegistry(SubjectNames):
+class ApicurioRegistry(BaseRegistry):
     """Apicurio's registry, by the HTTP client that Confluent's registry client brings along."""
-
-    # Without them, the Java serde does not resolve the others.
-    refers_to_known_files = True
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
         """Create the client; no request is sent before the first record.
@@ -84,37 +81,47 @@ class ApicurioRegistry(SubjectNames):
         """
         super().__init__(config, is_key=is_key)
         self._library: Any = require("httpx2", "registry")
-        self._auto_register = AUTO_REGISTER.read(config)
-        self.use_latest = USE_LATEST.read(config)
+        self.refuse_metadata("Apicurio")
+        # Without them, the Java serde does not resolve the others. Other writers may have registered without them.
+        self.refers_to_known_files = self.auto_register
         self._group = GROUP.read(config)
         self._by_global_id = USE_ID.read(config) == GLOBAL_ID
-        user, _, password = (USER_INFO.read(config) or "").partition(":")
-        address, authorities = without_login(URL.read(config) or "", URL.name), CA.read(config)
+        settings = http_settings.settings_of(config, http_settings.PLAIN, "apicurio")
+        user, _, password = settings.get("basic.auth.user.info", "").partition(":")
+        context = http_settings.tls_context(settings)
         try:
             self._client = self._library.Client(
-                base_url=address.rstrip("/"),
-                timeout=TIMEOUT_S,
+                base_url=without_login(settings.get("url", ""), URL.name).rstrip("/"),
+                timeout=settings.get("timeout", TIMEOUT_S),
                 auth=(user, password) if user else None,
-                verify=ssl.create_default_context(cafile=authorities) if authorities else True,
+                verify=True if context is None else context,
+                proxy=settings.get("proxy"),
             )
         except (self._library.InvalidURL, OSError, ValueError) as error:
             raise ConfigError(f"the schema registry's client refuses its settings: {error}", key=URL.name) from error
 
-    def schema_for(
-        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
-    ) -> RegisteredSchema:
-        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        if schema is None or self.use_latest:
-            return self.latest(subject, schema_type)
-        with _understood(f"the schema of {subject}"):
-            version = self._version(subject, schema, schema_type, references)
-            return RegisteredSchema(self._key(version), schema, order=version["globalId"])
+    def key_of(self, number: int | UUID) -> SchemaKey:
+        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        if isinstance(number, UUID):
+            raise unusable_id(number, "Apicurio")
+        return GlobalId(number) if self._by_global_id else number
 
+    def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        with _understood(f"the schema of {subject}"):
+            version = self._version(subject, schema, schema_type, list(map(self._reference, references)))
+            found = RegisteredSchema(self._key(version), schema, order=version["globalId"])
+            if not references:
+                return found
+            path = f"ids/globalIds/{version['globalId']}"
+            return found._replace(**self._texts(f"schema {version['globalId']}", path))
+
+    @all_in_time
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {subject}"):
             path = f"{self._artifact(subject)}/branch=latest"
-            return self._of_version(self._json(f"the latest schema of {subject}", "GET", path))
+            return self._of_version(self._json(f"the latest schema of {subject}", "GET", path), schema_type)
 
     def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
@@ -138,18 +145,48 @@ class ApicurioRegistry(SubjectNames):
             raise
         return bool(answer.is_success)
 
+    @all_in_time
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        own = super().known_references(subject, schema_type)
+        if self.auto_register:
+            return own
+        what, path = f"the latest schema of {subject}", f"{self._artifact(subject)}/branch=latest"
+        with _understood(what):
+            try:
+                registered = self._referred(what, path)
+            except SchemaRegistryError as error:
+                if error.about_record:
+                    return own  # nothing is registered; looking up the schema says so
+                raise
+        return {**{item.name: item for item in registered}, **own}
+
+    @all_in_time
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {name}"):
-            found = self._version(name, schema, schema_type, references)
+            found = self._version(name, schema, schema_type, list(map(self._reference, references)))
             return _Reference(name, self._group, name, found["version"])
 
-    def get(self, key: SchemaKey, schema_type: str) -> RegisteredSchema:
+    def _reference(self, reference: Any) -> _Reference:
+        """A reference of ``schema.references`` in Apicurio's form: the subject is an artifact of the group."""
+        if not isinstance(reference, OwnReference):
+            found: _Reference = reference
+            return found
+        version: object = reference.version
+        if version is None:
+            path = f"{self._artifact(reference.subject)}/branch=latest"
+            version = self._json(f"the latest schema of {reference.subject}", "GET", path)["version"]
+        return _Reference(reference.name, self._group, reference.subject, str(version))
+
+    @all_in_time
+    def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         path = f"ids/globalIds/{key.number}" if isinstance(key, GlobalId) else f"ids/contentIds/{key}"
         with _understood(f"schema {key}"):
-            return self._with_references(key, f"schema {key}", path, path, schema_type)
+            return self._with_references(key, f"schema {key}", path, schema_type)
 
+    @all_in_time
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         page = {"limit": _MOST_VERSIONS, "order": "desc", "orderby": "globalId"}
@@ -175,32 +212,52 @@ class ApicurioRegistry(SubjectNames):
         self, subject: str, schema: str, schema_type: str, references: Sequence[_Reference]
     ) -> Mapping[str, Any]:
         """The version of a subject with a definition, registered if there is none and that is not switched off."""
-        content_type = _CONTENT_TYPES[schema_type]
-        if not self._auto_register:
-            newest = self._newest(subject, schema, schema_type)
+        if not self.auto_register:
+            newest = (
+                self._same(subject, schema, schema_type, references)
+                if references
+                else self._newest(subject, schema, schema_type)
+            )
             if newest is None:
                 raise SchemaRegistryError(
                     f"the schema of {subject} is not registered in the group {self._group}",
                     hint=f"Register it, or set {AUTO_REGISTER.name}",
                 )
             return newest
+        return self._posted(subject, schema, schema_type, references)
+
+    def _posted(
+        self, subject: str, schema: str, schema_type: str, references: Sequence[_Reference], **more: str
+    ) -> Mapping[str, Any]:
+        """The version that a registration finds or creates."""
         referred = [
             {"name": item.name, "groupId": item.group, "artifactId": item.artifact, "version": item.version}
             for item in references
         ]
+        content = {"content": schema, "contentType": _CONTENT_TYPES[schema_type], "references": referred}
         answer: Mapping[str, Any] = self._json(
             f"registering the schema of {subject}",
             "POST",
             f"groups/{quote(self._group, safe='')}/artifacts",
             # Other spaces, as other languages write them, are no other version.
-            params={"ifExists": "FIND_OR_CREATE_VERSION", "canonical": "true"},
-            json={
-                "artifactId": subject,
-                "artifactType": schema_type,
-                "firstVersion": {"content": {"content": schema, "contentType": content_type, "references": referred}},
-            },
+            params={"ifExists": "FIND_OR_CREATE_VERSION", "canonical": "true", **more},
+            json={"artifactId": subject, "artifactType": schema_type, "firstVersion": {"content": content}},
         )["version"]
         return answer
+
+    def _same(
+        self, subject: str, schema: str, schema_type: str, references: Sequence[_Reference]
+    ) -> Mapping[str, Any] | None:
+        """The version with a definition and references, which a search does not find; None if there is none."""
+        found = self._posted(subject, schema, schema_type, references, dryRun="true")
+        try:
+            path = f"{self._artifact(subject)}/{quote(found['version'], safe='')}"
+            there: Mapping[str, Any] = self._json(f"the schema of {subject}", "GET", path)
+        except SchemaRegistryError as error:
+            if error.about_record:
+                return None  # it would be created
+            raise
+        return there if there["globalId"] == found["globalId"] else None
 
     def _newest(self, subject: str, schema: str, schema_type: str) -> Mapping[str, Any] | None:
         """The newest version of a subject with a definition; None if there is none."""
@@ -221,34 +278,40 @@ class ApicurioRegistry(SubjectNames):
         )["versions"]
         return next((version for version in found if version.get("state") == _ENABLED), None)
 
-    def _of_version(self, version: Mapping[str, Any]) -> RegisteredSchema:
+    def _of_version(self, version: Mapping[str, Any], schema_type: str | None = None) -> RegisteredSchema:
+        """A version of a subject, which no record has named."""
         path = f"ids/globalIds/{version['globalId']}"
-        found = self._with_references(self._key(version), f"schema {version['globalId']}", path, path, None)
+        try:
+            found = self._with_references(self._key(version), f"schema {version['globalId']}", path, schema_type)
+        except SchemaRegistryError as error:
+            error.about_record = False
+            raise
         return found._replace(order=version["globalId"], version=version.get("version"))
 
-    def _with_references(
-        self, key: SchemaKey, what: str, content: str, parent: str, schema_type: str | None
-    ) -> RegisteredSchema:
-        answer = self._ask(what, "GET", content)
+    def _with_references(self, key: SchemaKey, what: str, path: str, schema_type: str | None) -> RegisteredSchema:
+        answer = self._ask(what, "GET", path)
         is_protobuf = "protobuf" in answer.headers.get("content-type", "")
         if schema_type is not None and is_protobuf != (schema_type == "PROTOBUF"):
             raise mistyped(key, "PROTOBUF" if is_protobuf else "AVRO or JSON", schema_type)
-        collected: dict[_Reference, str] = {}
-        self._collect(what, parent, collected)
-        names, texts = tuple(item.name for item in collected), tuple(collected.values())
         order = key.number if isinstance(key, GlobalId) else key if isinstance(key, int) else None
-        return RegisteredSchema(key, answer.text, texts, None, names, order)
+        return RegisteredSchema(key, answer.text, order=order, **self._texts(what, path))
 
-    def _collect(self, what: str, parent: str, collected: dict[_Reference, str]) -> None:
-        """Depth first, so that referenced schemas precede the schema; a reference already collected is not followed."""
-        for item in self._json(what, "GET", f"{parent}/references"):
-            reference = _Reference(item["name"], item.get("groupId") or "default", item["artifactId"], item["version"])
-            if reference not in collected:
-                path = f"{self._artifact(reference.artifact, reference.group)}/{quote(reference.version, safe='')}"
-                collected[reference] = ""
-                self._collect(what, path, collected)
-                collected.pop(reference)
-                collected[reference] = self._ask(f"schema {reference.artifact}", "GET", f"{path}/content").text
+    def _texts(self, what: str, path: str) -> dict[str, Any]:
+        """The parts of a registered schema that say what it refers to."""
+
+        def fetch(reference: _Reference) -> tuple[str, Iterable[_Reference]]:
+            at = f"{self._artifact(reference.artifact, reference.group)}/{quote(reference.version, safe='')}"
+            text = self._ask(f"schema {reference.artifact}", "GET", f"{at}/content").text
+            return text, self._referred(what, at)
+
+        texts = collected(self._referred(what, path), fetch)
+        return {"references": tuple(texts.values()), "names": tuple(item.name for item in texts)}
+
+    def _referred(self, what: str, path: str) -> list[_Reference]:
+        return [
+            _Reference(item["name"], item.get("groupId") or "default", item["artifactId"], item["version"])
+            for item in self._json(what, "GET", f"{path}/references")
+        ]
 
     def _json(self, what: str, method: str, path: str, **options: Any) -> Any:
         answer = self._ask(what, method, path, **options)
@@ -264,6 +327,8 @@ class ApicurioRegistry(SubjectNames):
         try:
             answer = in_time(self._client.request, method, path, **options)
         except Exception as error:  # the client does not wrap errors of TLS and of addresses
+            if (refused := http_settings.refused_tls(error)) is not None:
+                raise refused from error
             raise SchemaRegistryError(
                 f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
                 hint=f"Check {URL.name} and that the registry runs",
@@ -290,7 +355,7 @@ def _understood(what: str) -> Iterator[None]:
     """Answers that are not Apicurio's, as of a proxy: the registry's fault, not that of the record that asks for it."""
     try:
         yield
-    except (AttributeError, KeyError, RecursionError, TypeError) as error:
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
         raise SchemaRegistryError(
             f"the answer of {URL.name} on {what} is not that of an Apicurio registry: {type(error).__name__}",
             hint=_HINT,

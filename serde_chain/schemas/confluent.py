@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
 from json import JSONDecodeError
 from typing import Any, Final
+from uuid import UUID
 
-from payload_stores.options import Option, boolean, text
+from payload_stores.options import Option, boolean
 from payload_stores.plugins import require
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
-from serde_chain.schemas.in_time import in_time
+from serde_chain.schemas import http_settings
+from serde_chain.schemas.in_time import all_in_time, in_time
+from serde_chain.schemas.references import collected
 from serde_chain.schemas.registry import (
-    AUTO_REGISTER,
+    REFERENCES,
     TIMEOUT_S,
     URL,
-    USE_LATEST,
-    USER_INFO,
+    BaseRegistry,
+    OwnReference,
     RegisteredSchema,
-    SubjectNames,
+    context_of,
     mistyped,
+    unusable_id,
 )
 from serde_chain.schemas.schema_id import SchemaKey
 
@@ -33,15 +37,15 @@ _ENCRYPTING: Final = frozenset({"ENCRYPT", "ENCRYPT_PAYLOAD"})
 # The user and password in an address, which the client quotes if it is none of http.
 _LOGIN: Final = re.compile(r"//\S*@")
 _WRITING: Final = frozenset({"WRITE", "WRITEREAD"})
+# What the client raises while it takes an answer apart that no registry gives.
+_NO_ANSWER: Final = (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError)
 
-CLIENT: Final = Option("schema.registry.*", text, "", secret=True, doc="settings of Confluent's registry client")
-USER_INFO_SOURCE: Final = Option("basic.auth.credentials.source", text, None, doc="USER_INFO, as in Java")
 NORMALIZE: Final = Option("normalize.schemas", boolean, False, doc="normalize schemas when registering")
 
-OPTIONS: Final[tuple[Option[Any], ...]] = (CLIENT, USER_INFO_SOURCE, NORMALIZE)
+OPTIONS: Final[tuple[Option[Any], ...]] = (*http_settings.OPTIONS, NORMALIZE)
 
 
-class ConfluentRegistry(SubjectNames):
+class ConfluentRegistry(BaseRegistry):
     """Confluent's registry, and others with its interface. Its client caches by id and by schema."""
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
@@ -52,42 +56,50 @@ class ConfluentRegistry(SubjectNames):
             is_key: Whether subjects are for keys.
 
         Raises:
-            ConfigError: The client refuses its settings.
+            ConfigError: The client refuses its settings, or a file of theirs is missing or wrong.
             MissingDependencyError: The extra ``registry`` is not installed.
         """
         self._library: Any = require("confluent_kafka.schema_registry", "registry")
         super().__init__(config, is_key=is_key)
-        self._auto_register = AUTO_REGISTER.read(config)
-        self.use_latest = USE_LATEST.read(config)
         self._normalize = NORMALIZE.read(config)
-        settings = {"timeout": TIMEOUT_S, **CLIENT.select(config)}
-        settings.pop("type", None)
-        if user_info := USER_INFO.read(config):
-            settings.setdefault("basic.auth.user.info", user_info)
-        numbers = {key: int(value) for key, value in settings.items() if isinstance(value, str) and value.isdigit()}
+        settings = http_settings.settings_of(config, http_settings.LIBRARYS, "confluent")
+        http_settings.tls_context(settings)  # the client creates its own, and its errors name no file
         try:
-            self._client = self._library.SchemaRegistryClient.new_client({**settings, **numbers})
-        except (ValueError, TypeError) as error:
+            self._client = self._library.SchemaRegistryClient.new_client({"timeout": TIMEOUT_S, **settings})
+        except (ValueError, TypeError, OSError) as error:
             told = _LOGIN.sub("//…@", str(error))
             raise ConfigError(f"the schema registry client refuses its settings: {told}", key=URL.name) from None
 
-    def schema_for(
-        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
-    ) -> RegisteredSchema:
-        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        if schema is None or self.use_latest:
-            latest = self._latest(subject)
-            _check_rules(subject, latest.schema)
-            return self._with_references(latest.schema_id, latest.schema)
-        wanted = self._library.Schema(schema, schema_type, list(references))
-        answer = self._register(subject, wanted) if self._auto_register else self._look_up(subject, wanted)
-        _check_rules(subject, answer.schema)
-        return RegisteredSchema(answer.schema_id, schema, guid=getattr(answer, "guid", None), order=answer.schema_id)
+    def key_of(self, number: int | UUID) -> SchemaKey:
+        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        if isinstance(number, UUID):
+            raise unusable_id(number, "Confluent's registry")
+        return number
 
+    def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        wanted = self._library.Schema(schema, schema_type, list(map(self._reference, references)))
+        answer = self._register(subject, wanted) if self.auto_register else self._look_up(subject, wanted)
+        found = RegisteredSchema(
+            answer.schema_id, schema, guid=answer.guid, order=answer.schema_id, rules=answer.schema.rule_set
+        )
+        return found._replace(**self._texts(wanted)) if references else found
+
+    @all_in_time
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         latest = self._latest(subject)
-        return self._with_references(latest.schema_id, latest.schema)._replace(version=latest.version)
+        if (actual := latest.schema.schema_type or "AVRO") != schema_type:
+            raise mistyped(latest.schema_id, actual, schema_type).marked(about_record=False)
+        return self._with_references(latest.schema_id, latest.schema)._replace(version=latest.version, guid=latest.guid)
+
+    def check_writable(self, subject: str, registered: RegisteredSchema) -> RegisteredSchema:
+        """Refuse to write in clear what the schema's rules require to be encrypted.
+
+        Only Confluent's serializers run rules. Others do not protect data: docs/integrations.md lists them.
+        """
+        _check_rules(subject, registered.rules)
+        return registered
 
     def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
@@ -110,18 +122,53 @@ class ConfluentRegistry(SubjectNames):
                 return True  # a new subject accepts any schema
             raise
 
+    @all_in_time
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        own = super().known_references(subject, schema_type)
+        if self.auto_register:
+            return own
+        try:
+            latest = self._latest(subject)
+        except SchemaRegistryError as error:
+            if error.about_record:
+                return own  # nothing is registered; looking up the schema says so
+            raise
+        return {**{item.name: item for item in _referred(latest.schema)}, **own}
+
+    @all_in_time
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        wanted = self._library.Schema(schema, schema_type, list(references))
-        if self._auto_register:
-            self._register(name, wanted)
-        return self._library.SchemaReference(name, name, self._look_up(name, wanted).version)
-
-    def get(self, key: SchemaKey, schema_type: str) -> RegisteredSchema:
-        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        method = self._client.get_schema if isinstance(key, int) else self._client.get_schema_by_guid
+        wanted = self._library.Schema(schema, schema_type, list(map(self._reference, references)))
         try:
-            schema = self._ask(f"schema {key}", method, key if isinstance(key, int) else str(key))
+            if self.auto_register:
+                self._register(name, wanted)
+            version = self._look_up(name, wanted).version
+        except SchemaRegistryError as error:
+            if not error.about_record:
+                raise
+            raise SchemaRegistryError(
+                f"the schema imports {name}, which is not registered as it is under the subject {name}",
+                hint=f"Register it there, or say in {REFERENCES.name} under which subject it is registered",
+            ) from error
+        return self._library.SchemaReference(name, name, version)
+
+    def _reference(self, reference: Any) -> Any:
+        """A reference in the form of the client."""
+        if not isinstance(reference, OwnReference):
+            return reference
+        version = reference.version
+        if version is None:
+            what = f"the latest schema of {reference.subject}"
+            version = self._ask(what, self._client.get_version, reference.subject, "latest").version
+        return self._library.SchemaReference(reference.name, reference.subject, version)
+
+    @all_in_time
+    def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        what = f"schema {key}"
+        try:
+            schema = self._schema_of(what, key, subject)
         except SchemaRegistryError as error:
             # For unsupported GUIDs, and for numbers that cannot be ids, registries answer like any server asked for an
             # unknown address.
@@ -129,10 +176,24 @@ class ConfluentRegistry(SubjectNames):
                 self.check()
                 error.about_record = True
             raise
+        if not isinstance(schema.schema_str, str):
+            raise _foreign(what)
         if (actual := schema.schema_type or "AVRO") != schema_type:
             raise mistyped(key, actual, schema_type)
         return self._with_references(key, schema)
 
+    def _schema_of(self, what: str, key: SchemaKey, subject: str | None) -> Any:
+        if not isinstance(key, int):
+            return self._ask(what, self._client.get_schema_by_guid, str(key))
+        try:
+            return self._ask(what, self._client.get_schema, key, subject)
+        except SchemaRegistryError as error:
+            # Records of mirrors and dead-letter topics name ids of other subjects, which some registries then refuse.
+            if not error.about_record or subject is None or context_of(subject):
+                raise
+        return self._ask(what, self._client.get_schema, key)
+
+    @all_in_time
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         versions = self._ask(f"the versions of {subject}", self._client.get_versions, subject)
@@ -162,7 +223,13 @@ class ConfluentRegistry(SubjectNames):
             ) from error
 
     def _latest(self, subject: str) -> Any:
-        return self._ask(f"the latest schema of {subject}", self._client.get_latest_version, subject)
+        what = f"the latest schema of {subject}"
+        if self.metadata is None:
+            return self._checked(what, self._ask(what, self._client.get_version, subject, "latest"))
+        self._client.clear_latest_caches()  # callers remember the answer for as long as it may be used
+        of_metadata = self._client.get_latest_with_metadata
+        what = f"{what} with {', '.join(f'{name} = {value}' for name, value in self.metadata.items())}"
+        return self._checked(what, self._ask(what, of_metadata, subject, self.metadata, deleted=True))
 
     def _register(self, subject: str, schema: Any) -> Any:
         method = self._client.register_schema_full_response
@@ -174,23 +241,29 @@ class ConfluentRegistry(SubjectNames):
         return self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, schema, self._normalize)
 
     def _with_references(self, key: SchemaKey, schema: Any) -> RegisteredSchema:
-        collected: dict[tuple[str, int], tuple[str, str]] = {}
-        self._collect(schema, collected)
-        names, texts = zip(*collected.values(), strict=True) if collected else ((), ())
         order = key if isinstance(key, int) else None
-        return RegisteredSchema(key, schema.schema_str, texts, getattr(schema, "guid", None), names, order)
+        found = RegisteredSchema(key, schema.schema_str, order=order, rules=schema.rule_set)
+        return found._replace(**self._texts(schema))
 
-    def _collect(self, schema: Any, collected: dict[tuple[str, int], tuple[str, str]]) -> None:
-        """Depth first, so that referenced schemas precede the schema; a reference already collected is not followed."""
-        for reference in schema.references or ():
-            at = (reference.subject, reference.version)
-            if at not in collected:
-                what = f"schema {reference.subject} version {reference.version}"
-                registered = self._ask(what, self._client.get_version, *at)
-                collected[at] = (reference.name, "")
-                self._collect(registered.schema, collected)
-                collected.pop(at)
-                collected[at] = (reference.name, registered.schema.schema_str)
+    def _texts(self, schema: Any) -> dict[str, Any]:
+        """The parts of a registered schema that say what it refers to."""
+        refers = _referred(schema)
+
+        def fetch(reference: OwnReference) -> tuple[str, Iterable[OwnReference]]:
+            what = f"schema {reference.subject} version {reference.version}"
+            found = self._ask(what, self._client.get_version, reference.subject, reference.version, deleted=True)
+            return self._checked(what, found).schema.schema_str, _referred(found.schema)
+
+        texts = collected(refers, fetch)
+        names = tuple(reference.name for reference in texts)
+        return {"references": tuple(texts.values()), "names": names, "refers": refers}
+
+    @staticmethod
+    def _checked(what: str, found: Any) -> Any:
+        """A version of a subject, if the answer is one: the client takes any mapping for it."""
+        if type(found.schema_id) is not int or not isinstance(found.schema.schema_str, str):
+            raise _foreign(what)
+        return found
 
     def _is_not_found(self, error: Any) -> bool:
         """Whether an error of the registry's client is the status 404; its other errors have no status."""
@@ -218,19 +291,35 @@ class ConfluentRegistry(SubjectNames):
                 f"{URL.name} has no schema registry at its path: the answer{what and f' on {what}'} is not JSON",
                 hint=_PATHS,
             ) from error
+        except _NO_ANSWER as error:
+            raise _foreign(what, error) from error
         except Exception as error:  # the client does not wrap errors of its HTTP and authentication libraries
+            if (refused := http_settings.refused_tls(error)) is not None:
+                raise refused from error
             raise SchemaRegistryError(
                 f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",
                 hint="Check schema.registry.url and that the registry runs",
             ).marked(transient=True) from error
 
 
-def _check_rules(subject: str, schema: Any) -> None:
-    """Refuse to write in clear what the schema's rules require to be encrypted: only Confluent's serializers run rules.
+def _referred(schema: Any) -> tuple[OwnReference, ...]:
+    """The references of a registered schema."""
+    references = schema.references or ()
+    for item in references:
+        if not (isinstance(item.name, str) and isinstance(item.subject, str) and type(item.version) is int):
+            raise _foreign("a schema's references")
+    return tuple(OwnReference(item.name, item.subject, item.version) for item in references)
 
-    Other rules do not protect data; docs/integrations.md says that they do not run.
-    """
-    rules = schema.rule_set
+
+def _foreign(what: str, error: Exception | None = None) -> SchemaRegistryError:
+    """The error of an answer that is JSON, but that no registry gives: neither an outage, nor about a record."""
+    named = "" if error is None else f": {type(error).__name__}"
+    return SchemaRegistryError(
+        f"the answer of {URL.name}{what and f' on {what}'} is not that of a schema registry{named}", hint=_PATHS
+    )
+
+
+def _check_rules(subject: str, rules: Any) -> None:
     if rules is None:
         return
     for rule in (*(rules.domain_rules or ()), *(rules.encoding_rules or ())):

@@ -14,14 +14,16 @@ from uuid import UUID
 from payload_stores.options import Option, choice, text, without_login
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
-from serde_chain.schemas.in_time import in_time
+from serde_chain.schemas import http_settings
+from serde_chain.schemas.in_time import all_in_time, in_time
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
+    REFERENCES,
     TIMEOUT_S,
-    USE_LATEST,
+    BaseRegistry,
     RegisteredSchema,
-    SubjectNames,
     mistyped,
+    unusable_id,
 )
 from serde_chain.schemas.schema_id import SchemaKey
 
@@ -48,7 +50,7 @@ _TRANSIENT: Final = frozenset({
 })  # fmt: skip
 
 
-class GlueRegistry(SubjectNames):
+class GlueRegistry(BaseRegistry):
     """AWS Glue, by boto3, which finds the credentials."""
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
@@ -64,8 +66,10 @@ class GlueRegistry(SubjectNames):
         """
         # The Java serde names schemas after the topic, those of keys too.
         super().__init__(config, is_key=is_key, default=lambda topic, _field, _record: topic)
-        self._auto_register = AUTO_REGISTER.read(config)
-        self.use_latest = USE_LATEST.read(config)
+        self.refuse_metadata("Glue")
+        http_settings.settings_of(config, {}, "glue")
+        if REFERENCES.read(config):
+            raise ConfigError(f"{REFERENCES.name} is set, and Glue's registry has no references", key=REFERENCES.name)
         self._name = NAME.read(config)
         require("boto3", "glue")
         import boto3.session
@@ -93,14 +97,17 @@ class GlueRegistry(SubjectNames):
                 key=REGION.name,
             ) from error
 
-    def schema_for(
-        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
-    ) -> RegisteredSchema:
-        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        if schema is None or self.use_latest:
-            return self.latest(subject, schema_type)
+    def key_of(self, number: int | UUID) -> SchemaKey:
+        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        if not isinstance(number, UUID):
+            raise unusable_id(number, "Glue")
+        return number
+
+    @all_in_time
+    def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
         found = self._find(subject, schema)
-        if found is None and not self._auto_register:
+        if found is None and not self.auto_register:
             raise SchemaRegistryError(
                 f"the schema of {subject} is not registered in Glue's registry {self._name}",
                 hint=f"Register it, or set {AUTO_REGISTER.name}",
@@ -111,7 +118,7 @@ class GlueRegistry(SubjectNames):
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         latest = {"SchemaId": self._named(subject), "SchemaVersionNumber": {"LatestVersion": True}}
         answer = self._ask(f"the latest schema of {subject}", self._client.get_schema_version, **latest)
-        return _registered(answer, schema_type)
+        return _registered(answer, schema_type, about_record=False)
 
     def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
@@ -185,7 +192,7 @@ class GlueRegistry(SubjectNames):
             f"the schema imports {name}, and Glue's registry has no references", hint="Define all types in one file"
         )
 
-    def get(self, key: SchemaKey, schema_type: str) -> RegisteredSchema:
+    def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         try:
             answer = self._ask(f"schema {key}", self._client.get_schema_version, SchemaVersionId=str(key))
@@ -194,6 +201,7 @@ class GlueRegistry(SubjectNames):
             raise
         return _registered(answer, schema_type)
 
+    @all_in_time
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         what = f"the versions of {subject}"
@@ -253,10 +261,10 @@ class GlueRegistry(SubjectNames):
         return answer
 
 
-def _registered(answer: Mapping[str, Any], schema_type: str) -> RegisteredSchema:
+def _registered(answer: Mapping[str, Any], schema_type: str, *, about_record: bool = True) -> RegisteredSchema:
     version = UUID(answer["SchemaVersionId"])
     if answer["DataFormat"] != schema_type:
-        raise mistyped(version, answer["DataFormat"], schema_type)
+        raise mistyped(version, answer["DataFormat"], schema_type).marked(about_record=about_record)
     return RegisteredSchema(
         version, answer["SchemaDefinition"], order=answer["VersionNumber"], version=answer["VersionNumber"]
     )

@@ -1,31 +1,37 @@
-"""One deadline for a whole request to a registry, whatever the server does."""
+"""One deadline for all requests of a question to a registry, whatever the server does."""
 
 from __future__ import annotations
 
 import contextvars
 import threading
+import time
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from functools import wraps
+from typing import Any, Final, ParamSpec, TypeVar
 
 from payload_stores.daemon_threads import run_in_daemon_thread
+from serde_chain.errors import SchemaRegistryError
 
-__all__ = ["in_time"]
+__all__ = ["all_in_time", "in_time"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # Longer than four attempts with timeouts of 10 s and the pauses between them; shorter than a record waits for the
 # question of another one (serde_chain.lookups).
 _DEADLINE_S: Final = 50.0
+# The end of the question that this thread works on.
+_until: Final = contextvars.ContextVar[float | None]("_until", default=None)
 
 
 def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
-    """Send a request in another thread, which is abandoned after 50 s.
+    """Send requests in another thread, which is abandoned after 50 s.
 
     Timeouts of HTTP clients start anew with each byte, so that a server or proxy that sends one now and then, or
-    redirects a connection into a stalled one, holds a record for hours.
+    redirects a connection into a stalled one, holds a record for hours. A call within another one shares its deadline.
 
     Args:
-        request: The client's method.
+        request: The client's method, or a function that sends several requests.
         *arguments: Its arguments.
         **options: Its keyword arguments.
 
@@ -39,9 +45,15 @@ def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
         >>> in_time(pow, 2, 3)
         8
     """
+    until = _until.get()
+    if until is not None:
+        if time.monotonic() > until:
+            raise _too_late()
+        return request(*arguments, **options)
     outcome: list[tuple[T, None] | tuple[None, BaseException]] = []
     finished = threading.Event()
     context = contextvars.copy_context()  # so that traces continue in the other thread
+    context.run(_until.set, time.monotonic() + _DEADLINE_S)
 
     def run() -> None:
         try:
@@ -52,7 +64,7 @@ def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
 
     run_in_daemon_thread(run)
     if not finished.wait(_DEADLINE_S):
-        raise TimeoutError(f"no complete answer within {_DEADLINE_S:g} s")
+        raise _too_late()
     result, error = outcome.pop()
     if error is not None:
         try:
@@ -60,3 +72,33 @@ def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
         finally:
             del error  # or it would hold itself, by this frame
     return result  # type: ignore[return-value]  # without an error it is the request's
+
+
+def all_in_time(ask: Callable[P, T]) -> Callable[P, T]:
+    """Give all requests of a function one deadline: those of a schema and of the schemas that it refers to.
+
+    Args:
+        ask: The function, or method.
+
+    Returns:
+        A function that also raises SchemaRegistryError if the time is up.
+
+    Example:
+        >>> all_in_time(pow)(2, 3)
+        8
+    """
+
+    @wraps(ask)
+    def asking(*arguments: P.args, **options: P.kwargs) -> T:
+        try:
+            return in_time(ask, *arguments, **options)
+        except TimeoutError as error:
+            raise SchemaRegistryError(
+                f"the schema registry did not answer: {error}", hint="Check that the registry runs"
+            ).marked(transient=True) from error
+
+    return asking
+
+
+def _too_late() -> TimeoutError:
+    return TimeoutError(f"no complete answer within {_DEADLINE_S:g} s")

@@ -2,25 +2,39 @@
 
 from __future__ import annotations
 
+import json
+import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
+from uuid import UUID
 
-from payload_stores.options import Option, boolean, text
-from serde_chain.errors import SchemaRegistryError
+from payload_stores.options import Option, boolean, integer, text
+from payload_stores.signals import let_through
+from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import Context
+from serde_chain.schemas.in_time import all_in_time
+from serde_chain.schemas.references import REFERENCES, OwnReference
 from serde_chain.schemas.schema_id import SchemaKey
 
 __all__ = [
     "AUTO_REGISTER",
+    "LATEST_TTL",
+    "REFERENCES",
     "STRATEGY",
     "TIMEOUT_S",
     "URL",
     "USER_INFO",
+    "USE_ID",
     "USE_LATEST",
+    "USE_METADATA",
+    "BaseRegistry",
+    "OwnReference",
     "RegisteredSchema",
     "SchemaRegistry",
-    "SubjectNames",
+    "context_of",
     "mistyped",
+    "unusable_id",
 ]
 
 # Seconds; the libraries' own limits are longer, or none.
@@ -54,9 +68,64 @@ STRATEGIES: Final[dict[str, SubjectStrategy]] = {
 URL: Final = Option("schema.registry.url", text, None, doc="address of the schema registry")
 USER_INFO: Final = Option("basic.auth.user.info", text, None, secret=True, doc="user:password for the registry")
 AUTO_REGISTER: Final = Option("auto.register.schemas", boolean, True, doc="register the schema on first use")
-USE_LATEST: Final = Option("use.latest.version", boolean, False, doc="write with the subject's latest schema")
+USE_LATEST: Final = Option("use.latest.version", boolean, False, doc="write and read with the subject's latest schema")
 STRATEGY: Final[Option[SubjectStrategy | None]] = Option(
     "subject.name.strategy", _strategy, None, doc="how subjects are named (default topic; for glue, the topic's name)"
+)
+
+
+def _schema_id(value: object) -> int | UUID:
+    try:
+        return integer(minimum=1)(value)
+    except ValueError:
+        pass
+    try:
+        return UUID(text(value))
+    except ValueError:
+        raise ValueError("expected the id of a schema: a number, or Glue's UUID of a version") from None
+
+
+def _metadata(value: object) -> Mapping[str, str]:
+    """Parse metadata: a mapping, the same as JSON text, or pairs as in Java: ``major=1, team=alerts``."""
+    expected = "expected pairs such as major=1, team=alerts"
+    if isinstance(value, str):
+        try:
+            value = json.loads(value) if value.lstrip().startswith("{") else _pairs(value)
+        except ValueError:
+            raise ValueError(expected) from None
+    if not isinstance(value, Mapping) or not value or not all(value) or "" in value.values():
+        raise ValueError(expected)
+    return {name: str(wanted) for name, wanted in value.items()}
+
+
+def _pairs(value: str) -> dict[str, str]:
+    pairs = (pair.partition("=") for pair in value.split(","))
+    return {name.strip(): wanted.strip() if sign else "" for name, sign, wanted in pairs}
+
+
+def _lifetime(value: object) -> float | None:
+    """Seconds; None for ever."""
+    try:
+        seconds = float(value) if isinstance(value, (int, float, str)) and not isinstance(value, bool) else None
+    except ValueError:
+        seconds = None
+    if seconds is None or not (seconds >= 0 or seconds == -1):
+        raise ValueError("expected seconds; -1 for ever")
+    return None if seconds < 0 else seconds
+
+
+USE_ID: Final = Option("use.schema.id", _schema_id, None, doc="write with the registered schema of this id")
+USE_METADATA: Final = Option(
+    "use.latest.with.metadata",
+    _metadata,
+    None,
+    doc="write and read with the subject's latest schema that has these metadata: name=value, …",
+)
+LATEST_TTL: Final[Option[float | None]] = Option(
+    "schema.registry.cache.latest.ttl.sec",
+    _lifetime,
+    300.0,
+    doc="seconds after which the latest schema is looked up again; -1: never",
 )
 
 
@@ -71,6 +140,8 @@ class RegisteredSchema(NamedTuple):
         names: The names by which it refers to ``references``; for Protobuf, the file names in its imports.
         order: A number that grows with each version of a subject; None if unknown.
         version: Its version in the subject that was queried; None if no subject was.
+        refers: Its own references, with their subjects and versions, if the registry has them in this form.
+        rules: Its rules, in the form of the registry's client; None without any.
     """
 
     key: SchemaKey
@@ -80,6 +151,8 @@ class RegisteredSchema(NamedTuple):
     names: tuple[str, ...] = ()
     order: int | None = None
     version: int | str | None = None
+    refers: tuple[OwnReference, ...] = ()
+    rules: Any = None
 
 
 class SchemaRegistry(Protocol):
@@ -90,8 +163,16 @@ class SchemaRegistry(Protocol):
     """
 
     @property
-    def use_latest(self) -> bool:
-        """Whether writers use the subject's latest schema."""
+    def writes_registered(self) -> bool:
+        """Whether writers use a schema that the registry has, such as the subject's latest, instead of their own."""
+
+    @property
+    def reads_latest(self) -> bool:
+        """Whether readers use the subject's latest schema."""
+
+    @property
+    def latest_s(self) -> float | None:
+        """Seconds for which the latest schema is used before it is looked up again; None if it never changes."""
 
     @property
     def refers_to_known_files(self) -> bool:
@@ -100,9 +181,34 @@ class SchemaRegistry(Protocol):
     def subject(self, ctx: Context | None, record_name: str) -> str:
         """Name the subject of a record's schema.
 
+        Args:
+            ctx: The record's context.
+            record_name: Full name of the record; empty if the schema is no record.
+
         Raises:
+            ConfigError: The strategy requires the name of a record.
             SchemaRegistryError: The strategy requires a topic, and the context has none.
         """
+
+    def check_name(self, record_name: str) -> None:
+        """Refuse a schema that the strategy cannot name.
+
+        Args:
+            record_name: As for :meth:`subject`.
+
+        Raises:
+            ConfigError: The strategy requires the name of a record.
+        """
+
+    def reading_subject(self, ctx: Context | None) -> str | None:
+        """The subject of a record before its schema is known; None if the strategy requires the record's name."""
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether a schema id may mean different schemas, or different ways to read, in different topics."""
+
+    def scope(self, ctx: Context | None) -> str:
+        """What the schema id of a record depends on: records of the same scope and id are read in the same way."""
 
     def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
         """Name the subjects of topics' schemas; none if the strategy depends on topics and none are given.
@@ -115,23 +221,34 @@ class SchemaRegistry(Protocol):
     def schema_for(
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
     ) -> RegisteredSchema:
-        """The schema for writing a subject's records: registered, looked up, or the latest.
+        """The schema for writing a subject's records: registered, looked up, the latest, or that of an id.
 
         Args:
             subject: The subject.
             schema: Text of the configured schema; None for the latest.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            references: Results of :meth:`reference` for the referenced schemas.
+            references: Results of :meth:`reference`, or :class:`OwnReference` objects, for the referenced schemas.
 
         Raises:
             SchemaRegistryError: As for all methods, and if the schema requires of writers what stages do not do.
         """
 
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
-        """The latest schema of a subject, for reading.
+        """The latest schema of a subject, for reading; with ``use.latest.with.metadata``, of those with the metadata.
+
+        The answer is new: callers remember it for :attr:`latest_s`.
 
         Args:
             subject: The subject.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        """
+
+    def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
+        """The latest schema for a record that is read; None if readers do not use it.
+
+        Args:
+            ctx: The record's context.
+            record_name: Full name of the record, in the schema that it was written with; empty if it has none.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         """
 
@@ -156,6 +273,16 @@ class SchemaRegistry(Protocol):
             The answer; None if the registry checks this only when it registers.
         """
 
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+        """The references, for :meth:`schema_for`, by the names with which a schema of a subject is looked up.
+
+        Those of ``schema.references``; if nothing is registered, also those of the subject's latest schema.
+
+        Args:
+            subject: The subject.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        """
+
     def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """A reference to a schema, registered under its own name unless that is switched off.
 
@@ -166,12 +293,13 @@ class SchemaRegistry(Protocol):
             references: The references of the schema itself.
         """
 
-    def get(self, key: SchemaKey, schema_type: str) -> RegisteredSchema:
+    def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
         """The schema that a record names.
 
         Args:
             key: Its id.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            subject: The record's subject, whose context the id belongs to; None if it is unknown.
 
         Raises:
             SchemaRegistryError: As for all methods. An unknown schema, or one of another type, is the record's fault,
@@ -188,8 +316,24 @@ class SchemaRegistry(Protocol):
         """Close its connections."""
 
 
-class SubjectNames:
-    """Names subjects by ``subject.name.strategy``; the part that all registries share.
+_CONTEXT: Final = re.compile(r":\.([^:]*):")
+_NEEDS_RECORD: Final = (STRATEGIES["record"], STRATEGIES["topicrecord"])
+_MOST_TOPICS: Final = 10_000
+
+
+def context_of(subject: str | None) -> str:
+    """The context of a subject in Confluent's registry, where each context has its own ids; empty for the default one.
+
+    Example:
+        >>> context_of(":.staging:orders-value"), context_of(":.:orders-value"), context_of("orders-value")
+        ('staging', '', '')
+    """
+    found = _CONTEXT.match(subject or "")
+    return "" if found is None else found[1]
+
+
+class BaseRegistry(ABC):
+    """The part that all registries share: subjects, and which schema is used.
 
     Args:
         config: Flat configuration.
@@ -203,24 +347,141 @@ class SubjectNames:
         self, config: Mapping[str, object], *, is_key: bool, default: SubjectStrategy = STRATEGIES["topic"]
     ) -> None:
         self._field = "key" if is_key else "value"
-        self._strategy = STRATEGY.read(config) or default
+        strategy = STRATEGY.read(config)
+        self._strategy = strategy or default
+        self.auto_register = AUTO_REGISTER.read(config)
+        self.metadata = USE_METADATA.read(config)
+        self._id = USE_ID.read(config)
+        self._references = REFERENCES.read(config)
+        self.reads_latest = USE_LATEST.read(config) or self.metadata is not None
+        self.writes_registered = self.reads_latest or self._id is not None
+        latest_s = LATEST_TTL.read(config)
+        self.latest_s = latest_s if self.reads_latest else None
+        # The names of topics have no contexts, so only a function's subjects may.
+        self._has_contexts = strategy is not None and strategy not in STRATEGIES.values()
+        self.is_scoped = self._has_contexts or self.reads_latest
+        self._scopes: dict[str, str] = {}
 
     def subject(self, ctx: Context | None, record_name: str) -> str:
         """See :meth:`SchemaRegistry.subject`."""
-        topic = "" if ctx is None else str(ctx.topic or "")
+        topic = _topic(ctx)
+        self.check_name(record_name)
         if not topic and self._strategy is not STRATEGIES["record"]:
             raise SchemaRegistryError("the schema's subject requires the record's topic", hint="Pass it in the context")
         return self._strategy(topic, self._field, record_name)
 
+    def check_name(self, record_name: str) -> None:
+        """See :meth:`SchemaRegistry.check_name`. As Confluent's Java client, whose readers find the subject thereby."""
+        if not record_name and self._strategy in _NEEDS_RECORD:
+            raise ConfigError(
+                f"{STRATEGY.name} names subjects after records, and the schema of {self._field}s is not a named record",
+                hint=f"Set {STRATEGY.name} = TopicNameStrategy, or use a record; a JSON Schema is named by its title",
+                key=STRATEGY.name,
+            )
+
+    def reading_subject(self, ctx: Context | None) -> str | None:
+        """See :meth:`SchemaRegistry.reading_subject`. A function is called with an empty name."""
+        topic = _topic(ctx)
+        if not topic or self._strategy in _NEEDS_RECORD:
+            return None
+        try:
+            return self._strategy(topic, self._field, "") or None
+        except Exception as error:  # noqa: BLE001  a user's function, which may require a name
+            let_through(error)
+            return None
+
+    def scope(self, ctx: Context | None) -> str:
+        """See :meth:`SchemaRegistry.scope`."""
+        if not self.is_scoped:
+            return ""
+        topic = _topic(ctx)
+        if self.reads_latest:
+            return topic
+        known = self._scopes.get(topic)
+        if known is None:
+            known = context_of(self.reading_subject(ctx))
+            if len(self._scopes) < _MOST_TOPICS:
+                self._scopes[topic] = known
+        return known
+
     def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
         """See :meth:`SchemaRegistry.subjects`."""
         if self._strategy is STRATEGIES["record"]:
+            self.check_name(record_name)
             return [record_name]
+        topics = list(topics)
+        if topics:
+            self.check_name(record_name)
         return [self._strategy(topic, self._field, record_name) for topic in topics]
+
+    @all_in_time
+    def schema_for(
+        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
+    ) -> RegisteredSchema:
+        """See :class:`SchemaRegistry`."""
+        if self._id is not None:
+            return self.check_writable(subject, self.get(self.key_of(self._id), schema_type, subject))
+        if schema is None or self.reads_latest:
+            return self.check_writable(subject, self.latest(subject, schema_type))
+        return self.check_writable(subject, self.registered(subject, schema, schema_type, references))
+
+    @all_in_time
+    def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
+        """See :class:`SchemaRegistry`."""
+        return self.latest(self.subject(ctx, record_name), schema_type) if self.reads_latest else None
+
+    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+        """See :class:`SchemaRegistry`."""
+        return {reference.name: reference for reference in self._references}
+
+    def check_writable(self, _subject: str, registered: RegisteredSchema) -> RegisteredSchema:
+        """A schema, unless it requires of writers what stages do not do."""
+        return registered
+
+    @abstractmethod
+    def key_of(self, number: int | UUID) -> SchemaKey:
+        """The key for ``use.schema.id``.
+
+        Raises:
+            ConfigError: The registry has no such ids.
+        """
+
+    @abstractmethod
+    def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
+        """A subject's version with a definition: registered, or looked up if that is switched off."""
+
+    @abstractmethod
+    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
+        """See :class:`SchemaRegistry`."""
+
+    @abstractmethod
+    def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
+        """See :class:`SchemaRegistry`."""
+
+    def refuse_metadata(self, registry: str) -> None:
+        """Refuse ``use.latest.with.metadata``, for registries without metadata.
+
+        Raises:
+            ConfigError: It is set.
+        """
+        if self.metadata is not None:
+            raise ConfigError(
+                f"{USE_METADATA.name} requires schema.registry.type = confluent: {registry} has no such look-up",
+                key=USE_METADATA.name,
+            )
+
+
+def _topic(ctx: Context | None) -> str:
+    return "" if ctx is None else str(ctx.topic or "")
+
+
+def unusable_id(number: int | UUID, registry: str) -> ConfigError:
+    """The error of a ``use.schema.id`` of another registry."""
+    return ConfigError(f"{USE_ID.name} = {number}: ids of {registry} are of another form", key=USE_ID.name)
 
 
 def mistyped(key: SchemaKey, actual: str, expected: str) -> SchemaRegistryError:
-    """The error of a record that names a schema of another type."""
+    """The error of a record, or a subject, with a schema of another type."""
     return SchemaRegistryError(
         f"schema {key} of the registry has the type {actual}, not {expected}",
         hint="Was the record written by another kind of serializer, or with another registry?",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.options import Option, choice
@@ -15,11 +15,16 @@ from serde_chain.schemas.apicurio import ApicurioRegistry
 from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.framing import APICURIO, CONFLUENT, GLUE, HEADER, NONE, Apicurio, Confluent, Framing, Glue
 from serde_chain.schemas.glue import GlueRegistry
+from serde_chain.schemas.in_time import all_in_time
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
+    LATEST_TTL,
+    REFERENCES,
     STRATEGY,
     URL,
+    USE_ID,
     USE_LATEST,
+    USE_METADATA,
     USER_INFO,
     RegisteredSchema,
     SchemaRegistry,
@@ -34,10 +39,12 @@ __all__ = [
     "HEADER",
     "NONE",
     "OPTIONS",
+    "REFERENCES",
     "TYPE",
     "URL",
     "Framed",
     "HasSchema",
+    "PerSchema",
     "PerTopic",
     "RegisteredSchema",
     "SchemaRegistry",
@@ -58,7 +65,8 @@ TYPE: Final = Option(
 )
 
 OPTIONS: Final[tuple[Option[Any], ...]] = (
-    TYPE, URL, *confluent.OPTIONS, USER_INFO, AUTO_REGISTER, USE_LATEST, STRATEGY, *glue.OPTIONS, *apicurio.OPTIONS,
+    TYPE, URL, LATEST_TTL, *confluent.OPTIONS, USER_INFO, AUTO_REGISTER, USE_LATEST, USE_METADATA, USE_ID, REFERENCES,
+    STRATEGY, *glue.OPTIONS, *apicurio.OPTIONS,
 )  # fmt: skip
 
 FRAMINGS: Final = (CONFLUENT, HEADER, GLUE, APICURIO)
@@ -179,6 +187,7 @@ def framing_of(
     return Framed(name, framing, None)
 
 
+N = TypeVar("N", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -186,16 +195,17 @@ class PerTopic(Generic[T]):
     """Answers of the registry, queried once per topic.
 
     Args:
-        ask: Queries the registry, by the context of a record.
+        ask: Queries the registry, by the context of a record; all of its requests have one deadline.
+        latest_s: Seconds for which an answer is used; None for ever.
 
     Attributes:
         known: The answers by topic. Read-only.
     """
 
-    def __init__(self, ask: Callable[[Context | None], T]) -> None:
-        self._ask = ask
+    def __init__(self, ask: Callable[[Context | None], T], *, latest_s: float | None = None) -> None:
+        self._ask = all_in_time(ask)
         # A missing schema is the configuration's fault, which may be corrected at any time.
-        self._answers: Lookups[str | None, T] = Lookups(refused_s=0)
+        self._answers: Lookups[str | None, T] = Lookups(refused_s=0, known_s=latest_s)
         self.known: Mapping[str | None, T] = self._answers.known
 
     def of(self, ctx: Context | None) -> T:
@@ -205,9 +215,54 @@ class PerTopic(Generic[T]):
     def transfer(self, ctx: Context | None, go_on: Callable[[T], Any]) -> Transfer[T]:
         """The query for a record's topic, as a transfer."""
         topic = None if ctx is None else ctx.topic
-        # Do not hold the record's payload while others wait for the answer, which does not depend on key and headers.
-        asking = None if ctx is None else RecordContext(ctx.topic, ctx.field)
+        asking = _place(ctx)
         return self._answers.transfer(topic, lambda: self._ask(asking), go_on)
+
+
+class PerSchema(Generic[N, T]):
+    """Answers about the schemas that records name, queried once per name and scope of the registry.
+
+    A schema id belongs to a context of the registry, and readers that use the latest schema read by topic.
+
+    Args:
+        registry: The registry; None without one, for stages that never ask then.
+        ask: Queries the registry, by what a record names and by its context; all of its requests have one deadline.
+        most: Most answers.
+
+    Attributes:
+        is_scoped: Whether the answers depend on more than the name.
+    """
+
+    def __init__(
+        self, registry: SchemaRegistry | None, ask: Callable[[N, Context | None], T], *, most: int = 10_000
+    ) -> None:
+        self._registry = registry
+        self._ask = all_in_time(ask)
+        self.is_scoped = registry is not None and registry.is_scoped
+        self._answers: Lookups[tuple[str, N], T] = Lookups(
+            most=most, known_s=None if registry is None else registry.latest_s
+        )
+
+    def known(self, name: N, ctx: Context | None) -> T | None:
+        """The answer; None if it is not known yet."""
+        return self._answers.known.get((self._scope(ctx), name))
+
+    def get(self, name: N, ctx: Context | None) -> T:
+        """The answer, queried immediately if unknown."""
+        return self._answers.get((self._scope(ctx), name), lambda: self._ask(name, ctx))
+
+    def transfer(self, name: N, ctx: Context | None, go_on: Callable[[T], Any]) -> Transfer[T]:
+        """The query, as a transfer."""
+        asking = _place(ctx)
+        return self._answers.transfer((self._scope(ctx), name), lambda: self._ask(name, asking), go_on)
+
+    def _scope(self, ctx: Context | None) -> str:
+        return self._registry.scope(ctx) if self.is_scoped and self._registry is not None else ""
+
+
+def _place(ctx: Context | None) -> Context | None:
+    """A context without the record: others wait for an answer that does not depend on its key, headers or payload."""
+    return None if ctx is None else RecordContext(ctx.topic, ctx.field)
 
 
 class StageSchema(NamedTuple):

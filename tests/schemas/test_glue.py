@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
 
+import boto3
 import pytest
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow.batch import Batch
+from serde_chain.stages.protobuf import proto_text
 from serde_chain.testing.services import S3Server
 from tests.http_servers import reply, serve
 from tests.java_serdes import JavaSerde
 from tests.schemas.java import AVRO, JSON, VALUE, Java, running
 from tests.schemas.messages import ALERT, MESSAGE, VISIT
+from tests.stages.protobuf.protobuf_messages import make as make_class
 
 COMPRESSIONS = pytest.mark.parametrize("compression", ["none", "zlib"])
 
@@ -261,3 +264,30 @@ def test_an_incompatible_schema_is_refused(
     assert (error.about_record, error.transient, error.topic) == (False, False, topic)
     waits = ["GetSchemaVersion"] * 2 if first_answer == "PENDING" else []
     assert asked == ["GetSchemaByDefinition", "RegisterSchemaVersion", *waits]
+
+
+@pytest.mark.parametrize("by", ["latest", "id"])
+def test_a_message_has_the_rank_of_the_registered_file(
+    settings: dict[str, object], chains: tuple[Make, Make], topic: str, by: str
+) -> None:
+    """Names of messages that the registered file has, and one's own has not, come first."""
+    own = proto_text.parse("own.proto", f'syntax = "proto3"; package p{topic[6:]}; message User {{ string name = 1; }}')
+    text = f'syntax = "proto3"; package p{topic[6:]}; message User {{ string name = 1; }} message Audit {{}}'
+    client = boto3.client("glue", region_name="eu-west-1", endpoint_url=str(settings["glue.endpoint.url"]))
+    found = client.create_schema(
+        RegistryId={"RegistryName": "default-registry"},
+        SchemaName=topic,
+        DataFormat="PROTOBUF",
+        Compatibility="BACKWARD",
+        SchemaDefinition=text,
+    )
+    chosen: dict[str, object] = (
+        {"use_latest_version": True} if by == "latest" else {"use_schema_id": found["SchemaVersionId"]}
+    )
+    cls = make_class(f"p{topic[6:]}.User", [own])
+    data = chains[0]("protobuf", protobuf_message_class=cls, **chosen)(cls(name="x"), value_of(topic))
+    assert data[18:] == b"\1" + cls(name="x").SerializeToString()
+    assert chains[1]("protobuf")(data, value_of(topic)).DESCRIPTOR.full_name == f"p{topic[6:]}.User"
+    other = make_class(f"p{topic[6:]}.Other", [proto_text.parse("o.proto", str(text).replace("User", "Other"))])
+    with pytest.raises(SchemaRegistryError, match=r"does not describe p.*\.Other"):
+        chains[0]("protobuf", protobuf_message_class=other, **chosen)(other(name="x"), value_of(topic))

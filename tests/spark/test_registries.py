@@ -2,15 +2,18 @@
 
 import json
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import SparkSession, functions
 
 from serde_chain import ConfigError, SchemaRegistryError
 from serde_chain.spark import decode, deserialize, explain
 from serde_chain.testing.services import S3Server, SchemaRegistry
+from tests.schemas.contexts import context_registry
 from tests.schemas.messages import ALERT, MESSAGE
+from tests.schemas.test_contexts import staged
 from tests.spark.records import encoded, kafka, row
 
 OLDER = {"type": "record", "name": "Alert", "fields": [{"name": "id", "type": "long"}]}
@@ -95,3 +98,57 @@ def test_a_column_of_protobuf_is_typed_by_the_registry(
 def test_a_topic_without_schemas_is_said(settings: dict[str, Any], topic: str) -> None:
     with pytest.raises(SchemaRegistryError, match=f"the latest schema of {topic}"):
         decode({"value.deserializer": "protobuf", **settings}, topics=topic)
+
+
+def test_avro_is_read_into_the_latest_schema(
+    spark: SparkSession, settings: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):  # of the workers, which ask the registry
+        monkeypatch.setitem(spark.sparkContext.environment, name, "test")
+    writing = {"value.serializer": "avro", **settings}
+    rows = [
+        row(encoded({**writing, "avro.schema": json.dumps(schema)}, {"id": at, "name": "a"}, [], topic), [], at)
+        for at, schema in enumerate((OLDER, NEWER))
+    ]
+    reading = {"value.deserializer": "avro", "use.latest.version": True, **settings}
+    for engine in ("auto", "arrow"):
+        found = kafka(spark, rows).transform(decode(reading, topics=topic, engine=engine)).select("value.*")
+        assert sorted(map(tuple, found.collect())) == [(0, ""), (1, "a")]
+
+
+def test_topics_of_two_contexts(spark: SparkSession) -> None:
+    """One schema id means two schemas, so Spark's own function reads neither."""
+    with context_registry() as contexts:
+        for subject, kind in (("orders-value", "int"), (":.staging:orders-value", "string")):
+            fields = [{"name": "id", "type": "int"}, {"name": "was", "type": kind}]
+            contexts.register(subject, json.dumps({"type": "record", "name": "R", "fields": fields}))
+        own = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}]}
+        reading = {
+            "value.deserializer": "avro",
+            "avro.reader.schema": json.dumps(own),
+            "schema.registry.url": contexts.url,
+            "subject.name.strategy": staged,
+        }
+        topics = ["orders", "staging-orders"]
+        assert "one schema id means several schemas" in explain(reading, topics=topics)
+        rows = [row(b"\0\0\0\0\1" + body, [], at) for at, body in enumerate((b"\2\4", b"\4\4ab"))]
+        records = kafka(spark, rows).withColumn(
+            "topic", functions.when(functions.col("offset") == 0, "orders").otherwise("staging-orders")
+        )
+        found = records.transform(decode(reading, topics=topics)).select("value.id")
+        assert sorted(map(tuple, found.collect())) == [(1,), (2,)]
+
+
+def test_json_schemas_of_several_files(spark: SparkSession, tmp_path: Path) -> None:
+    """The workers get them from the driver; what leads nowhere is said before a row is dropped."""
+    star = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+    (tmp_path / "alert.json").write_text(json.dumps({"properties": {"star": {"$ref": "core/star.json"}}}))
+    (tmp_path / "core").mkdir()
+    (tmp_path / "core" / "star.json").write_text(json.dumps(star))
+    reading = {"value.deserializer": "json", "json.schema.file": str(tmp_path / "alert.json")}
+    rows = [row(value, [], at) for at, value in enumerate((b'{"star":{"name":"Vega"}}', b'{"star":{}}', b"{}"))]
+    change = decode(reading, mode="DROPMALFORMED")
+    (tmp_path / "core" / "star.json").unlink()
+    assert kafka(spark, rows).transform(change).count() == 2
+    with pytest.raises(ConfigError, match=r"core/star\.json' leads nowhere"):
+        decode(reading, mode="DROPMALFORMED")

@@ -15,6 +15,7 @@ from serde_chain.cli.doctor.base import Check, Level, Look
 from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.schemas.http_settings import LOGIN
 from serde_chain.schemas.registry import AUTO_REGISTER, URL, RegisteredSchema, SchemaRegistry
 from serde_chain.schemas.schema_registry import (
     APICURIO,
@@ -46,7 +47,8 @@ def schemas(look: Look) -> Iterator[Check]:
     asked: list[tuple[Mapping[str, object], bool]] = []
     for is_key in (True, False):
         settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
-        registry = {key: value for key, value in settings.items() if any(option.matches(key) for option in OPTIONS)}
+        own = (*OPTIONS, *LOGIN)
+        registry = {key: value for key, value in settings.items() if any(option.matches(key) for option in own)}
         answers = next((answers for other, answers in asked if other == registry), True)
         if is_configured(registry) and all(other != registry for other, _ in asked):
             check = _registry(registry)
@@ -183,7 +185,10 @@ class _Used(NamedTuple):
         try:
             subject = self.registry.subject(ctx, schema.name or "")
             if schema.text is None:
-                found: RegisteredSchema | None = self.registry.latest(subject, schema.kind)
+                find = self.registry.schema_for if self.look.writes else None
+                found: RegisteredSchema | None = (
+                    self.registry.latest(subject, schema.kind) if find is None else find(subject, None, schema.kind)
+                )
             else:
                 found = self.registry.find(subject, schema.text, schema.kind)
             if found is None:
@@ -195,7 +200,7 @@ class _Used(NamedTuple):
         key = found.key if isinstance(found.key, int) else str(found.key)
         facts = {**self._facts(subject), "id": key, "version": found.version, "name": named.name}
         version = "" if found.version is None else f", version {found.version}"
-        latest = " (the latest)" if schema.text is None else ""
+        latest = " (the latest)" if schema.text is None and found.version is not None else ""
         message = f"{_words(named)}: subject {subject}{version}{latest}, id {key}"
         return Check(name, Level.OK, message, topic=topic, facts=facts)
 

@@ -16,8 +16,9 @@ from serde_chain.stages.avro.models import AvroModel
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE
 from serde_chain.stages.json.models import TYPE as JSON_TYPE
 from serde_chain.stages.json.models import json_model
-from serde_chain.stages.json.stage import SCHEMA as JSON_SCHEMA
-from serde_chain.stages.json.stage import VALIDATE
+from serde_chain.stages.json.schema import SCHEMA as JSON_SCHEMA
+from serde_chain.stages.json.schema import SCHEMA_FILE as JSON_SCHEMA_FILE
+from serde_chain.stages.json.schema import VALIDATE
 
 __all__ = ["each_stage", "with_schemas"]
 
@@ -33,7 +34,7 @@ def _of_json(cls: type) -> dict[str, object]:
 
 _KINDS: Final[tuple[tuple[Option[Any], tuple[Option[Any], ...], Callable[[type], dict[str, object]]], ...]] = (
     (AVRO_TYPE, (SCHEMA, SCHEMA_FILE, READER_SCHEMA), _of_avro),
-    (JSON_TYPE, (JSON_SCHEMA,), _of_json),
+    (JSON_TYPE, (JSON_SCHEMA, JSON_SCHEMA_FILE), _of_json),
 )
 
 

@@ -19,7 +19,14 @@ from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import schema_id
 from serde_chain.schemas.framing import Framing
 from serde_chain.schemas.parts import MAX_PARTS
-from serde_chain.schemas.schema_registry import HEADER, RegisteredSchema, named_framing, open_registry
+from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.schemas.schema_registry import (
+    HEADER,
+    RegisteredSchema,
+    SchemaRegistry,
+    named_framing,
+    open_registry,
+)
 from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.frame import is_refusal
@@ -208,9 +215,7 @@ def _registered(
     """The newest schemas of the topics' subjects in the registry, as far as Spark can read them."""
     registry = open_registry(config, is_key=is_key)
     try:
-        registered = {}
-        for subject in registry.subjects(topics, reader.name):
-            registered.update({item.key: item for item in registry.versions(subject)})
+        registered = _versions(registry, registry.subjects(topics, reader.name))
     finally:
         registry.close()
     if not registered:
@@ -231,6 +236,16 @@ def _registered(
     if not branches:
         raise reason
     return tuple(branches)
+
+
+def _versions(registry: SchemaRegistry, subjects: Sequence[str]) -> dict[SchemaKey, RegisteredSchema]:
+    """The schemas of subjects by their ids, each of which must mean one schema: rows are compared by it alone."""
+    found: dict[SchemaKey, RegisteredSchema] = {}
+    for subject in subjects:
+        for item in registry.versions(subject):
+            if found.setdefault(item.key, item).text != item.text:
+                raise _NotNativeError("one schema id means several schemas, in contexts of the registry")
+    return found
 
 
 def _checked(item: RegisteredSchema) -> AvroSchema:

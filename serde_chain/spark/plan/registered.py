@@ -1,13 +1,14 @@
-"""Protobuf without a message class: the driver takes the message from the topics' newest schema in the registry.
+"""Types from the registry: the driver takes the topics' newest schema before the first record.
 
-Workers then get its descriptor as ``protobuf.descriptor.set.file``, so the column's type is known before the first
-record, and all records are read into it.
+For Protobuf without a message class, workers get its descriptor as ``protobuf.descriptor.set.file``; for Avro with
+``use.latest.version``, its text as ``avro.reader.schema``. So the column's type is known, and all records are read
+into it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.catalogue import DESERIALIZE, stage_type
@@ -15,6 +16,9 @@ from serde_chain.config import Resolved
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.schemas.schema_registry import SchemaRegistry, is_configured, named_framing, open_registry
+from serde_chain.stages.avro.schema import READER_SCHEMA, read_schema
+from serde_chain.stages.avro.stage import FRAMING as AVRO_FRAMING
+from serde_chain.stages.avro.stage import AvroDeserializer, parse_registered, record_name
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_NAME
 from serde_chain.stages.protobuf.stage import FRAMING, ProtobufDeserializer
@@ -23,7 +27,7 @@ __all__ = ["with_registered"]
 
 
 def with_registered(resolved: Resolved, settings: Mapping[str, object], topics: Sequence[str]) -> dict[str, object]:
-    """A configuration with the messages that the registry describes.
+    """A configuration with the messages and schemas that the registry describes.
 
     Args:
         resolved: The configuration.
@@ -31,7 +35,7 @@ def with_registered(resolved: Resolved, settings: Mapping[str, object], topics: 
         topics: The topics, whose subjects have the schemas.
 
     Returns:
-        The settings; unchanged without topics, a registry, or ``protobuf``, and with a configured message.
+        The settings; unchanged without topics or a registry, and with a configured message or schema to read into.
 
     Raises:
         ConfigError: The schema contains several messages and none is named, or not the named one.
@@ -40,14 +44,32 @@ def with_registered(resolved: Resolved, settings: Mapping[str, object], topics: 
     changed = dict(settings)
     for is_key in (False, True):
         for item in resolved.of(DESERIALIZE, is_key=is_key) if topics else ():
-            if stage_type(item, DESERIALIZE) is ProtobufDeserializer and not item.options:
+            kind = stage_type(item, DESERIALIZE)
+            describe = next((describe for stage, describe in _DESCRIBE if kind is stage), None)
+            if describe is not None and not item.options:
                 side = KEY if is_key else VALUE
-                described = _described(item.settings(settings, is_key=is_key), topics, is_key=is_key)
+                described = describe(item.settings(settings, is_key=is_key), topics, is_key)
                 changed |= {f"{side}.{name}": value for name, value in described.items()}
     return changed
 
 
-def _described(config: Mapping[str, object], topics: Sequence[str], *, is_key: bool) -> dict[str, object]:
+def _latest_schema(config: Mapping[str, object], topics: Sequence[str], is_key: bool) -> dict[str, object]:
+    _, framing = named_framing(AVRO_FRAMING, config, is_key=is_key)
+    if framing is None or not is_configured(config) or READER_SCHEMA.read(config) is not None:
+        return {}
+    registry = open_registry(config, is_key=is_key)
+    try:
+        if not registry.reads_latest:
+            return {}
+        own = read_schema(config)
+        latest = [registry.latest(subject, "AVRO") for subject in registry.subjects(topics, record_name(own))]
+    finally:
+        registry.close()
+    newest = max(latest, key=lambda registered: registered.order or 0)
+    return {READER_SCHEMA.name: parse_registered(newest).text}
+
+
+def _described(config: Mapping[str, object], topics: Sequence[str], is_key: bool) -> dict[str, object]:
     _, framing = named_framing(FRAMING, config, is_key=is_key)
     if framing is None or not is_configured(config) or protobuf_schema.message_class(config) is not None:
         return {}
@@ -73,3 +95,9 @@ def _newest(registry: SchemaRegistry, subjects: Sequence[str]) -> list[Any]:
     """The files of the newest schema: its imports, and last its own."""
     latest = [registry.latest(subject, "PROTOBUF") for subject in subjects]
     return protobuf_schema.files_of(max(latest, key=lambda registered: registered.order or 0))
+
+
+_DESCRIBE: Final[tuple[tuple[type, Callable[[Mapping[str, object], Sequence[str], bool], dict[str, object]]], ...]] = (
+    (AvroDeserializer, _latest_schema),
+    (ProtobufDeserializer, _described),
+)

@@ -61,6 +61,7 @@ class AvroReader:
         model: The class of the records; None for dictionaries.
         into: The schema to read into, as configured; None if it is the records'.
         is_raw: Whether a record is its bytes, without Avro's length in front (:func:`is_raw`).
+        latest: The registry's latest schema, if ``target`` is that; batches have its type.
     """
 
     source: AvroSchema
@@ -74,6 +75,7 @@ class AvroReader:
     model: AvroModel | None = None
     into: AvroSchema | None = None
     is_raw: bool = False
+    latest: AvroSchema | None = None
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
@@ -227,6 +229,10 @@ class FindsReaders(Protocol):
     @property
     def schema(self) -> AvroSchema | None:
         """The schema that all records are read into; None if each is read with its own."""
+
+    @property
+    def is_scoped(self) -> bool:
+        """Whether records with one schema id may be read differently in different topics."""
 
     @property
     def framing(self) -> str:

@@ -19,7 +19,7 @@ from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable
 from serde_chain.stages.avro.parsing import LookUp, Role, marked, parse, without_marks
 from serde_chain.stages.avro.types import changed
 
-__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema"]
+__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema", "unparsed_schema"]
 
 
 # JSON nesting: the type of a record's field is three levels below the record.
@@ -243,3 +243,27 @@ def _beside(path: Path) -> LookUp:
         return None
 
     return look_up
+
+
+def unparsed_schema(config: Mapping[str, object]) -> str | None:
+    """The text of a schema with names that only the registry defines, by ``schema.references``.
+
+    Args:
+        config: Flat configuration.
+
+    Returns:
+        JSON text; None if no schema is configured.
+
+    Raises:
+        ConfigError: The file is unreadable, or the text is not JSON.
+    """
+    path = SCHEMA_FILE.read(config)
+    if path is None:
+        source = SCHEMA.read(config)
+        return None if source is None else json.dumps(source)
+    text_, _beside_it = _of_file(path)
+    try:
+        json.loads(text_)
+    except ValueError as error:
+        raise ConfigError(f"{SCHEMA_FILE.name} is not JSON: {error}", key=SCHEMA_FILE.name) from error
+    return text_

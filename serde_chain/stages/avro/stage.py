@@ -10,6 +10,7 @@ Fink's topics). See :mod:`serde_chain.schemas.schema_id` for the bytes of the fi
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,7 +23,6 @@ from payload_stores.signals import let_through
 from serde_chain.base import Buffer, Deserializer, FieldType, MovesFields, Serializer
 from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, shape_of, without_data
-from serde_chain.lookups import Lookups
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import KEY, VALUE, Context, key_of
 from serde_chain.schemas import schema_id, schema_registry
@@ -32,6 +32,8 @@ from serde_chain.schemas.parts import MAX_PARTS, Budget
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
+    REFERENCES,
+    PerSchema,
     PerTopic,
     RegisteredSchema,
     SchemaRegistry,
@@ -55,7 +57,14 @@ from serde_chain.stages.avro.reader import (
     unreadable,
 )
 from serde_chain.stages.avro.resolution import resolved
-from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, AvroSchema, read_schema
+from serde_chain.stages.avro.schema import (
+    READER_SCHEMA,
+    SCHEMA,
+    SCHEMA_FILE,
+    AvroSchema,
+    read_schema,
+    unparsed_schema,
+)
 from serde_chain.transfer import Transfer, finish
 from serde_chain.wire import varint
 
@@ -64,7 +73,7 @@ if TYPE_CHECKING:
     from serde_chain.stages.avro.arrow.batch import AvroBatch
     from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
-__all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay"]
+__all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay", "parse_registered", "record_name"]
 
 FRAMING: Final = Option(
     "avro.framing",
@@ -172,15 +181,25 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         self._write = _writing(self._validate)
         self._native = native(config)
         self._model = _model(config, SCHEMA, SCHEMA_FILE)
-        self._schema = read_schema(config) if self._model is None else _schema_of(self._model)
         self._framing, self._frames, self._registry = framing_of(FRAMING, config, is_key=is_key)
+        self._references = REFERENCES.read(config) if self._registry is not None else ()
+        self._schema: AvroSchema | None = None
+        # With references, the registry defines names that the text only uses.
+        self._text = unparsed_schema(config) if self._references and self._model is None else None
+        if self._text is None:
+            self._schema = read_schema(config) if self._model is None else _schema_of(self._model)
+            self._text = None if self._schema is None else self._schema.text
+        self._record_name = _record_name(self._text)
+        if self._registry is not None and self._text is not None:
+            self._registry.check_name(self._record_name)
         self._is_key = is_key
         _refuse_keys(self._framing, is_key=is_key)
         # A record independent of the topic needs no context.
         self.plain = None
-        self._writers = PerTopic(self._ask_for_writer)
+        latest_s = None if self._registry is None else self._registry.latest_s
+        self._writers = PerTopic(self._ask_for_writer, latest_s=latest_s)
         self._known = self._writers.known
-        if self._schema is None and not (self._registry and self._registry.use_latest):
+        if self._text is None and not (self._registry and self._registry.writes_registered):
             raise ConfigError(
                 "avro has no schema for writing",
                 hint="Set avro.schema, avro.schema.file or avro.type; or use.latest.version = true, with a registry",
@@ -284,10 +303,10 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)  # always set if records depend on the topic
-        subject = registry.subject(ctx, self._schema.name if self._schema is not None else "")
-        registered = registry.schema_for(subject, self._schema.text if self._schema else None, _TYPE)
+        subject = registry.subject(ctx, self._record_name)
+        registered = registry.schema_for(subject, self._text, _TYPE, self._references)
         own = self._schema is not None and registered.text == self._schema.text
-        schema = self._schema if own and self._schema is not None else _parse_registered(registered)
+        schema = self._schema if own and self._schema is not None else parse_registered(registered)
         frame = cast(Framing, self._frames).frame(registered)
         whole, raw = frame.is_prefix, is_raw(schema, self._frames)
         prefix = frame.prefix if whole else b""
@@ -311,8 +330,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
-        latest = self._registry is not None and self._registry.use_latest
-        if self._schema is None or latest:
+        if self._schema is None or (self._registry is not None and self._registry.writes_registered):
             return StageSchema(_TYPE, None, None, self._registry)
         return StageSchema(_TYPE, self._schema.name, self._schema.text, self._registry)
 
@@ -424,13 +442,16 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         self._native = native(config)
         self._target = target
         self._own = schema
+        # A schema to read into takes precedence over the registry's latest, which takes it over the writer's.
+        self._is_own_target = target is not None
         _refuse_keys(self._framing, is_key=is_key)
         self._arrange()
 
     def _arrange(self) -> None:
         """Choose the way to read; readers are made for it."""
         self._readers: dict[object, AvroReader] = {}
-        self._registered: Lookups[SchemaKey, AvroReader] = Lookups()
+        self._registered: PerSchema[SchemaKey, AvroReader] = PerSchema(self._registry, self._ask_for_reader)
+        self._latest: dict[str, AvroSchema] = {}  # parsed once, since batches compare schemas by identity
         self._decoders: dict[Any, Callable[..., Any]] = {}  # by the records' prefixes
         self._large: tuple[str, AvroReader] | None = None
         self._locate: Callable[[Buffer, Context | None], tuple[AvroReader, int]]
@@ -445,11 +466,11 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             self.plain = None
             return
         if self._registry is not None:
-            self._target = target or schema
+            self._target = target if self._registry.reads_latest else target or schema
             self._locate = self._locate_registered
             decoders, size = self._decoders, cast(Framing, self._frames).first_bytes
             # Raises KeyError for unseen ids; views and arrays, which are not hashable, take the slower path too.
-            self.plain = lambda data: decoders[data[:size]](data, size)
+            self.plain = None if self.is_scoped else lambda data: decoders[data[:size]](data, size)
             return
         if schema is None:
             raise ConfigError(
@@ -472,7 +493,9 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     @property
     def schema(self) -> AvroSchema | None:
-        """The schema to read all records into; None if each is read with its own."""
+        """The schema to read all records into; None if each is read with its own, or with the registry's latest."""
+        if self._registry is not None and self._registry.reads_latest:
+            return self._target
         return self._target or self._own
 
     def bind(self, before: object | None, after: object | None) -> Self:
@@ -501,16 +524,16 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
         """Read one record; a transfer queries the registry for a schema that is not known yet."""
-        if self.plain is None:
+        if self._registry is None:
+            if self.plain is not None:
+                return self.plain(data)
             keyed, start = self._locate(data, ctx)
             return keyed.decode(data, start)
-        if self._registry is None:
-            return self.plain(data)
         data = self.unpacked(data)
         key, start = self._named(data, ctx)
-        reader = self._registered.known.get(key)
+        reader = self._registered.known(key, ctx)
         if reader is None:
-            return self._question(key, lambda reader: reader.decode(data, start))
+            return self._registered.transfer(key, ctx, lambda reader: reader.decode(data, start))
         return reader.decode(data, start)
 
     def question(self, data: Buffer, ctx: Context | None) -> Transfer[AvroReader] | None:
@@ -526,10 +549,14 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             key, _ = self._named(data, ctx)
         except DecodeError:
             return None
-        return None if key in self._registered.known else self._question(key, lambda reader: reader)
+        if self._registered.known(key, ctx) is not None:
+            return None
+        return self._registered.transfer(key, ctx, lambda reader: reader)
 
-    def _question(self, key: SchemaKey, go_on: Callable[[AvroReader], Any]) -> Transfer[AvroReader]:
-        return self._registered.transfer(key, partial(self._ask_for_reader, key), go_on)
+    @property
+    def is_scoped(self) -> bool:
+        """Whether records with one schema id may be read differently in different topics."""
+        return self._registered.is_scoped
 
     def locate(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """The way to read a record by the schema that it names, and the start of its body.
@@ -629,7 +656,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
     def _locate_registered(self, data: Buffer, ctx: Context | None) -> tuple[AvroReader, int]:
         """The reader for the schema in the header or prefix, and the start of the record."""
         key, start = self._named(data, ctx)
-        return self._registered.get(key, partial(self._ask_for_reader, key)), start
+        return self._registered.get(key, ctx), start
 
     def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, int]:
         """The schema in the header or prefix, and the start of the record."""
@@ -638,17 +665,34 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         except ValueError as error:
             raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
 
-    def _ask_for_reader(self, key: SchemaKey) -> AvroReader:
-        registered = cast(SchemaRegistry, self._registry).get(key, _TYPE)
-        schema = _parse_registered(registered, named_by_record=True)
-        reader = self._reader(schema, registered=registered.order)
+    def _ask_for_reader(self, key: SchemaKey, ctx: Context | None) -> AvroReader:
+        registry = cast(SchemaRegistry, self._registry)
+        registered = registry.get(key, _TYPE, registry.reading_subject(ctx))
+        schema = parse_registered(registered, named_by_record=True)
+        reader = self._reader(schema, registered=registered.order, latest=self._latest_for(ctx, schema))
         reader = replace(reader, is_raw=is_raw(schema, self._frames))
         prefix = cast(Framing, self._frames).prefix_of(key)
-        if prefix is not None:
+        if prefix is not None and not self.is_scoped:
             if len(self._decoders) >= _MAX_DECODERS:
                 self._decoders.clear()  # readers recreate them
             self._decoders[prefix] = reader.decode
         return reader
+
+    def _latest_for(self, ctx: Context | None, written: AvroSchema) -> AvroSchema | None:
+        """The registered schema to read into; None if readers do not use it, or have one of their own."""
+        registry = cast(SchemaRegistry, self._registry)
+        if not registry.reads_latest or self._is_own_target:
+            return None
+        registered = registry.latest_for(ctx, record_name(written), _TYPE)
+        if registered is None:
+            return None
+        text = "\n".join((*registered.references, registered.text))
+        schema = self._latest.get(text)
+        if schema is None:
+            if len(self._latest) >= _MAX_SCHEMAS:
+                self._latest.clear()
+            schema = self._latest[text] = parse_registered(registered)
+        return schema
 
     def _read_single_object(self, data: Buffer) -> Any:
         reader, start = self._locate_single_object(data, None)
@@ -667,16 +711,30 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             )
         return reader, size
 
-    def _reader(self, source: AvroSchema, *, registered: int | None = None) -> AvroReader:
-        target = self._target
+    def _reader(
+        self, source: AvroSchema, *, registered: int | None = None, latest: AvroSchema | None = None
+    ) -> AvroReader:
+        target = latest or self._target
         budget, native_, model = self._budget, self._native, self._makes
         numbered = model is not None and model.numbered
         if target is None or (target.parsed == source.parsed and not numbered):
-            return AvroReader(source, source.readable, None, registered, budget=budget, native=native_, model=model)
+            return AvroReader(
+                source, source.readable, None, registered, budget=budget, native=native_, model=model, latest=latest
+            )
         writer, target_, problems, filled, skips_blindly = resolved(source, target, numbered=numbered)
         source = source.with_filled(filled) if filled else source
         return AvroReader(
-            source, readable(writer), target_, registered, problems, budget, native_, skips_blindly, model, target
+            source,
+            readable(writer),
+            target_,
+            registered,
+            problems,
+            budget,
+            native_,
+            skips_blindly,
+            model,
+            into=target,
+            latest=latest,
         )
 
 
@@ -718,7 +776,16 @@ def _refuse_keys(framing: str, *, is_key: bool) -> None:
         )
 
 
-def _parse_registered(registered: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
+def parse_registered(registered: RegisteredSchema, *, named_by_record: bool = False) -> AvroSchema:
+    """A registered schema.
+
+    Args:
+        registered: The schema, and those that it refers to.
+        named_by_record: Whether a record has named it.
+
+    Raises:
+        SchemaRegistryError: It is not an Avro schema.
+    """
     try:
         return AvroSchema.parse(registered.text, registered.references)
     except ValueError as error:
@@ -734,6 +801,19 @@ def _writing(validation: str) -> Write:
     if validation in {_STRICT, _STRICT_BUT_DEFAULTS}:
         return partial(write, **{validation.replace("-", "_"): True})
     return write
+
+
+def record_name(schema: AvroSchema | None) -> str:
+    """The full name of a schema's record, which names its subject; empty for other schemas."""
+    return "" if schema is None else _record_name(schema.text)
+
+
+def _record_name(text: str | None) -> str:
+    schema = None if text is None else json.loads(text) if text.lstrip()[:1] == "{" else None
+    if not isinstance(schema, dict) or schema.get("type") not in {"record", "error"}:
+        return ""
+    name = str(schema.get("name", ""))
+    return f"{schema['namespace']}.{name}" if schema.get("namespace") and "." not in name else name
 
 
 def _validate(schema: AvroSchema, data: Any) -> None:

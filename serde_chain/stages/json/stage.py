@@ -9,36 +9,51 @@ from __future__ import annotations
 
 import json as standard_json
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 from payload_stores.errors import drop_data
-from payload_stores.options import Option, boolean, choice, text
+from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.codecs import MAX_OUTPUT
-from serde_chain.errors import ConfigError, DecodeError, EncodeError, shape_of
+from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
 from serde_chain.schemas.framing import Framing, SchemaFrame
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, parts_of_json
+from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
     HEADER,
     NONE,
+    REFERENCES,
+    PerSchema,
     PerTopic,
     SchemaRegistry,
     StageSchema,
     UsesRegistry,
     framing_of,
+    is_configured,
     named_framing,
+    open_registry,
 )
 from serde_chain.stages.json import numbers as json_numbers
 from serde_chain.stages.json.fields import field_type
 from serde_chain.stages.json.models import TYPE, JsonModel, json_model
+from serde_chain.stages.json.schema import (
+    ADDRESSES,
+    SCHEMA,
+    SCHEMA_FILE,
+    VALIDATE,
+    JsonSchema,
+    Problem,
+    not_a_schema,
+    own_schema,
+    registered_schema,
+    unresolved_schema,
+)
 from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
@@ -46,12 +61,9 @@ if TYPE_CHECKING:
 
 __all__ = ["JsonDeserializer", "JsonSerializer"]
 
-SCHEMA: Final = Option(
-    "json.schema", lambda value: value if isinstance(value, dict) else text(value), None, doc="a JSON Schema"
-)
-VALIDATE: Final = Option("json.validate", boolean, None, doc="check every value against json.schema (default: if set)")
-
+_TYPE: Final = "JSON"
 _OF_TEXT: Final = "its objects are made of text, not of dictionaries"
+_OWN: Final = "json.schema"
 
 FRAMING: Final = Option(
     "json.framing",
@@ -60,10 +72,21 @@ FRAMING: Final = Option(
     doc="how a record names its schema: glue, apicurio (default with such a registry), confluent, header, none",
 )
 
-Problem = Callable[[Any], str | None]
 
-# The best of so many is told: a record may have one for each of its bytes.
-_MOST_VIOLATIONS: Final = 100
+class _Writer(NamedTuple):
+    """The way to write records of one topic.
+
+    Attributes:
+        encode: Writes a document.
+        frame: The bytes and headers that name the schema.
+    """
+
+    encode: Callable[[Any], bytes]
+    frame: SchemaFrame
+
+    def write(self, data: Any, ctx: Context | None) -> bytes:
+        """Write a record."""
+        return self.frame.put(self.encode(data), ctx)
 
 
 class JsonSerializer(UsesRegistry, Serializer[Any]):
@@ -73,28 +96,62 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     """
 
     message_format: str | None = "json"
-    options = (SCHEMA, TYPE, VALIDATE, FRAMING, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, TYPE, VALIDATE, ADDRESSES, FRAMING, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read the schema and its settings; the first record of a topic queries the registry."""
         super().configure(config, is_key)
-        orjson: Any = require("orjson", "json")
+        self._orjson: Any = require("orjson", "json")
         name, self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key, confluent_by_default=False)
+        self._is_key = is_key
         self._model = _model(config)
-        self._schema = _schema(config)
-        self._frames = PerTopic(self._ask_for_frame)
-        self._known = self._frames.known
+        self._schema = _own(config, self._model, has_registry=self._registry is not None)
+        self._validates = VALIDATE.read(config) is not False and self._model is None
+        self._addresses = ADDRESSES.read(config)
+        self._references = REFERENCES.read(config) if self._registry is not None else ()
+        self._text, self._title = None if self._schema is None else self._schema.text, ""
         if self._registry is not None:
-            self._text = _schema_text(config) if self._model is None else standard_json.dumps(self._model.schema)
+            self._prepare_registry(self._registry, config)
             if name != HEADER:
                 self.message_format = None
-        self._encode = _encoder(orjson, _validator(config), is_key=is_key)
-        if self._model is not None:
-            convert, encode = self._model.write, self._encode
-            self._encode = lambda data: encode(convert(data))
+        elif VALIDATE.read(config) and self._schema is None:
+            raise ConfigError("json.validate requires a schema", hint="Set json.schema", key=SCHEMA.name)
+        self._encode = self._encoder(self._schema)
         # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
+
+    def _prepare_registry(self, registry: SchemaRegistry, config: Mapping[str, object]) -> None:
+        if self._model is None and (unresolved := unresolved_schema(config)) is not None:
+            self._text = unresolved[1]
+        if self._text is None and not registry.writes_registered:
+            raise ConfigError(
+                "json has no schema to register",
+                hint=f"Set {SCHEMA.name} or {TYPE.name}; or use.latest.version = true; or {FRAMING.name} = {NONE}",
+                key=SCHEMA.name,
+            )
+        is_whole = self._schema is None or len(self._schema.documents) <= 1
+        if not (is_whole or self._references or registry.writes_registered):
+            raise ConfigError(
+                "the schema refers to other documents, which readers of the registered one do not have",
+                hint=f"Register them, and name them in {REFERENCES.name}; or set use.latest.version = true",
+                key=REFERENCES.name,
+            )
+        if self._text is not None:
+            self._title = (
+                str(standard_json.loads(self._text).get("title", "")) if self._text.lstrip()[:1] == "{" else ""
+            )
+            registry.check_name(self._title)
+        self._writers = PerTopic(self._ask_for_writer, latest_s=registry.latest_s)
+        self._known = self._writers.known
+
+    def _encoder(self, schema: JsonSchema | None, what: str = _OWN) -> Callable[[Any], bytes]:
+        problem = None if schema is None or not self._validates else _problem(schema)
+        encode = _encoder(self._orjson, problem, what, is_key=self._is_key)
+        if self._model is None:
+            return encode
+        convert = self._model.write
+        return lambda data: encode(convert(data))
 
     def bind(self, before: object | None, after: object | None) -> Self:
         """Refuse a neighbour that moves fields, with ``json.type``."""
@@ -106,12 +163,14 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
 
     def field_type(self) -> FieldType | None:
         """The type that ``json.schema`` describes. See :class:`~serde_chain.base.DescribesFields`."""
-        return None if self._schema is None else field_type(self._schema)
+        return None if self._schema is None or self._model is not None else field_type(self._schema.document)
 
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
-        text = None if self._registry is None or self._registry.use_latest else self._text
-        return _stage_schema(self._schema, self._model, text, self._registry)
+        if self._registry is None:
+            return None if self._schema is None else _stage_schema(self._schema.title, None, None)
+        has_text = not self._registry.writes_registered and not self._references
+        return _stage_schema(self._title, self._text if has_text else None, self._registry)
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> bytes | None:
         """Write one object."""
@@ -119,43 +178,86 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
 
     def begin(self, data: Any, ctx: Context | None, /) -> Any:
         """Write one object; a transfer queries the registry at a topic's first record."""
-        encoded = self._encode(data)
         if self._registry is None:
-            return encoded
-        frame = self._known.get(None if ctx is None else ctx.topic)
-        if frame is None:
-            return self._frames.transfer(ctx, lambda frame: frame.put(encoded, ctx))
-        return frame.put(encoded, ctx)
+            return self._encode(data)
+        writer = self._known.get(None if ctx is None else ctx.topic)
+        if writer is None:
+            return self._writers.transfer(ctx, lambda writer: writer.write(data, ctx))
+        return writer.write(data, ctx)
 
-    def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
+    def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)
-        subject = registry.subject(ctx, str(standard_json.loads(self._text).get("title", "")))
-        return cast(Framing, self._framing).frame(registry.schema_for(subject, self._text, "JSON"))
+        subject = registry.subject(ctx, self._title)
+        registered = registry.schema_for(subject, self._text, _TYPE, self._references)
+        frame = cast(Framing, self._framing).frame(registered)
+        if not self._validates or (self._schema is not None and registered.text == self._schema.text):
+            return _Writer(self._encode, frame)
+        try:
+            schema = registered_schema(registered, self._addresses)
+            schema.problem()
+        except ValueError as error:
+            raise not_a_schema(registered, error, named_by_record=False) from error
+        return _Writer(self._encoder(schema, f"schema {registered.key} of the registry"), frame)
 
 
-class JsonDeserializer(Deserializer[Any]):
+class _Check(NamedTuple):
+    """How values of a registered schema are checked.
+
+    Attributes:
+        problem: Returns a value's violation of the schema.
+        what: The schema, in words.
+    """
+
+    problem: Problem
+    what: str
+
+
+class JsonDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads JSON, and ``NaN``, ``Infinity`` and ``-Infinity`` as written by Python's ``json``; integers are exact.
 
-    ``null`` becomes None, which is the JSON value, not a tombstone.
+    ``null`` becomes None, which is the JSON value, not a tombstone. With ``json.validate``, and without a schema of
+    one's own or with ``use.latest.version``, values are checked against the registered schema.
     """
 
     message_format: str | None = "json"
-    options = (SCHEMA, TYPE, VALIDATE, FRAMING, MAX_PARTS, MAX_OUTPUT, *schema_registry.OPTIONS)
+    options = (SCHEMA, SCHEMA_FILE, TYPE, VALIDATE, ADDRESSES, FRAMING, MAX_PARTS, MAX_OUTPUT, *schema_registry.OPTIONS)
     removed_headers = ()
-    plain: Callable[[Any], Any]
+    plain: Callable[[Any], Any] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the schema if values are validated; reading does not depend on the schema named by a record."""
+        """Read the schema if values are validated; the first record of a schema queries the registry, if necessary."""
         super().configure(config, is_key)
         self._model = _model(config)
-        read = None if self._model is None else self._model.read
-        self._schema = _schema(config)
-        self._decode = _decoder(require("orjson", "json"), _validator(config), MAX_PARTS.read(config), read)
+        self._schema = _own(config, self._model, has_registry=is_configured(config))
+        wanted = VALIDATE.read(config)
         _, self._framing = named_framing(FRAMING, config, is_key=is_key, confluent_by_default=False)
+        # One's own schema is replaced by the latest one only.
+        asks = bool(wanted) and self._framing is not None and is_configured(config)
+        registry = open_registry(config, is_key=is_key) if asks else None
+        if registry is not None and self._schema is not None and not registry.reads_latest:
+            registry.close()
+            registry = None
+        self._registry = registry
+        self._addresses = ADDRESSES.read(config)
+        if wanted and self._schema is None and registry is None:
+            raise ConfigError(
+                "json.validate requires a schema",
+                hint=f"Set json.schema, or {FRAMING.name} with a registry",
+                key=SCHEMA.name,
+            )
+        own = None if self._schema is None or wanted is False or self._model is not None else _problem(self._schema)
+        read = None if self._model is None else self._model.read
+        self._decode = _decoder(
+            require("orjson", "json"), None if registry is not None else own, MAX_PARTS.read(config), read
+        )
         self.plain = self._decode
         if self._framing is not None:
             self.message_format = None
             self.plain = self._read_framed
+        self._checks: PerSchema[SchemaKey, _Check] = PerSchema(registry, self._ask_for_check)
+        if registry is not None:
+            self.plain = None
+            self._loads = _decoder(require("orjson", "json"), None, MAX_PARTS.read(config), None)
 
     def batch_form(self) -> BatchForm:
         """The form for whole columns: the documents' text, in which framing does not show."""
@@ -177,37 +279,70 @@ class JsonDeserializer(Deserializer[Any]):
 
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
-        return _stage_schema(self._schema, self._model, None, None)
+        if self._schema is None and self._registry is None:
+            return None
+        return _stage_schema("" if self._schema is None else self._schema.title, None, self._registry)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Read one object."""
-        if data is None:
-            return None
-        return self.plain(data) if self._framing is None else self._decode(self._document(data, ctx))
+        return None if data is None else finish(self.begin(data, ctx))
+
+    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
+        """Read one object; a transfer queries the registry for a required schema that is not known yet."""
+        if self._registry is None:
+            if self._framing is None and self.plain is not None:
+                return self.plain(data)
+            return self._decode(self._document(data, ctx))
+        key, document = self._split(data, ctx)
+        check = self._checks.known(key, ctx)
+        if check is None:
+            return self._checks.transfer(key, ctx, lambda check: self._checked(check, document))
+        return self._checked(check, document)
+
+    def _checked(self, check: _Check, document: Buffer) -> Any:
+        value = self._loads(document)
+        if why := check.problem(value):
+            raise DecodeError(f"the value does not match {check.what}: {why}")
+        return value if self._model is None else self._decode(document)
+
+    def _ask_for_check(self, key: SchemaKey, ctx: Context | None) -> _Check:
+        registry = cast(SchemaRegistry, self._registry)
+        written = registry.get(key, _TYPE, registry.reading_subject(ctx))
+        latest = registry.latest_for(ctx, _title_of(written.text), _TYPE)
+        registered = latest or written
+        named_by_record = latest is None
+        schema = registered_schema(registered, self._addresses, named_by_record=named_by_record)
+        try:
+            return _Check(schema.problem(), f"schema {registered.key} of the registry")
+        except ValueError as error:
+            raise not_a_schema(registered, error, named_by_record=named_by_record) from error
 
     def _read_framed(self, data: Buffer) -> Any:
         return self._decode(self._document(data, None))
 
     def _document(self, data: Buffer, ctx: Context | None) -> Buffer:
         """The document in a record."""
-        if self._framing is None:
-            return data
-        data = self._framing.unpacked(data)
+        return data if self._framing is None else self._split(data, ctx)[1]
+
+    def _split(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, Buffer]:
+        """The schema in the header or prefix, and the document."""
+        framing = cast(Framing, self._framing)
+        data = framing.unpacked(data)
         try:
-            _, start = self._framing.split(data, ctx)
+            key, start = framing.split(data, ctx)
         except ValueError as error:
             raise DecodeError(str(error), hint="Was it written without a schema registry? See json.framing") from error
-        return memoryview(data)[start:] if start else data
+        return key, memoryview(data)[start:] if start else data
 
 
-def _encoder(orjson: Any, problem: Problem | None, *, is_key: bool) -> Callable[[Any], bytes]:
+def _encoder(orjson: Any, problem: Problem | None, what: str, *, is_key: bool) -> Callable[[Any], bytes]:
     dumps = json_numbers.dumps
     # Equal keys need equal bytes, which determine partitions and compaction.
     options = orjson.OPT_SORT_KEYS if is_key else None
 
     def encode(data: Any) -> bytes:
         if problem is not None and (why := problem(data)):
-            raise EncodeError(f"the value does not match json.schema: {why}")
+            raise EncodeError(f"the value does not match {what}: {why}")
         try:
             return dumps(orjson, data, options)
         except (TypeError, ValueError, RecursionError) as error:
@@ -244,109 +379,32 @@ def _decoder(
 
 
 def _model(config: Mapping[str, object]) -> JsonModel | None:
-    cls = read_model(config, TYPE, SCHEMA)
+    cls = read_model(config, TYPE, SCHEMA, SCHEMA_FILE)
     return None if cls is None else json_model(cls)
 
 
-def _stage_schema(
-    schema: Any, model: JsonModel | None, text: str | None, registry: SchemaRegistry | None
-) -> StageSchema | None:
-    written = schema if model is None else model.schema
-    if written is None and registry is None:
-        return None
-    title = written.get("title") if isinstance(written, dict) else None
-    return StageSchema("JSON", None if title is None else str(title), text, registry)
+def _own(config: Mapping[str, object], model: JsonModel | None, *, has_registry: bool) -> JsonSchema | None:
+    """The schema of one's own; None without one, or if its references are in the registry."""
+    if model is not None:
+        return JsonSchema.unfollowed(model.schema, standard_json.dumps(model.schema))
+    return own_schema(config, follows=VALIDATE.read(config) is not False, has_registry=has_registry)
 
 
-def _schema_text(config: Mapping[str, object]) -> str:
-    source = SCHEMA.read(config)
-    if source is None:
-        raise ConfigError(
-            "json has no schema to register",
-            hint=f"Set {SCHEMA.name} or {TYPE.name}; or {FRAMING.name} = {NONE}",
-            key=SCHEMA.name,
-        )
-    return source if isinstance(source, str) else standard_json.dumps(source)
+def _stage_schema(title: str, text: str | None, registry: SchemaRegistry | None) -> StageSchema:
+    return StageSchema("JSON", title or None, text, registry)
 
 
-def _schema(config: Mapping[str, object]) -> Any:
-    """The parsed schema; None without one.
-
-    Raises:
-        ConfigError: It is not JSON.
-    """
-    source = SCHEMA.read(config)
+def _problem(schema: JsonSchema) -> Problem:
+    """The check of values against one's own schema."""
     try:
-        return standard_json.loads(source) if isinstance(source, str) else source
+        return schema.problem()
     except ValueError as error:
         raise ConfigError(f"json.schema is not a JSON Schema: {error}", key=SCHEMA.name) from error
 
 
-def _validator(config: Mapping[str, object]) -> Problem | None:
-    """A function that returns a value's violation of the schema; None if values are not validated."""
-    source, wanted = SCHEMA.read(config), VALIDATE.read(config)
-    if source is None and wanted:
-        raise ConfigError("json.validate requires a schema", hint="Set json.schema", key=SCHEMA.name)
-    if source is None or wanted is False:
-        return None
-    jsonschema: Any = require("jsonschema", "json")
+def _title_of(text: str) -> str:
     try:
-        schema = _schema(config)
-        kind = jsonschema.validators.validator_for(schema)
-        kind.check_schema(schema)
-    except (ValueError, jsonschema.SchemaError) as error:
-        raise ConfigError(f"json.schema is not a JSON Schema: {error}", key=SCHEMA.name) from error
-    quadratic = kind.VALIDATORS.get("uniqueItems")
-    if quadratic is not None:
-        kind = jsonschema.validators.extend(kind, {"uniqueItems": partial(_unique_items, quadratic)})
-    validator = kind(schema)
-
-    def problem(value: Any) -> str | None:
-        try:
-            error = jsonschema.exceptions.best_match(islice(validator.iter_errors(value), _MOST_VIOLATIONS))
-        except RecursionError:
-            return "it is nested too deep"
-        return None if error is None else _violation(error)
-
-    return problem
-
-
-def _unique_items(original: Any, validator: Any, wanted: Any, array: Any, schema: Any) -> Iterator[Any]:
-    """``uniqueItems`` by sorted texts. jsonschema compares each two objects: 3,000 of 12 bytes take it 9 s."""
-    if wanted and validator.is_type(array, "array"):
-        try:
-            texts = {standard_json.dumps(_comparable(item), sort_keys=True) for item in array}
-        except (TypeError, ValueError, OverflowError):  # objects that are not JSON; these are only written
-            pass
-        else:
-            if len(texts) == len(array):
-                return
-            # The error quotes these; it gets the array that it is about from the validator.
-            array = [0, 0]
-    yield from original(validator, wanted, array, schema)
-
-
-def _comparable(value: Any) -> Any:
-    """A value in which equal numbers are alike: 1.0 is 1 in JSON Schema."""
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {name: _comparable(item) for name, item in value.items()}
-    return list(map(_comparable, value)) if isinstance(value, list) else value
-
-
-def _violation(error: Any) -> str:
-    """What a ``jsonschema.ValidationError`` reports, in words of the schema: its message quotes the value."""
-    names = {name for key, name in pairwise(error.absolute_schema_path) if key == "properties"}
-    # Other names are a part of the value.
-    steps = (
-        f"[{step}]" if isinstance(step, int) else f".{step}" if step in names else "[...]"
-        for step in error.absolute_path
-    )
-    where = "".join(("$", *steps))[:300]
-    if error.validator == "required":
-        return f"{where}: {error.message[:300]}"  # a name in the schema
-    if error.validator is None:
-        return f"{where} is not allowed"
-    wanted = standard_json.dumps(error.validator_value, default=str)
-    return f"{where} is {shape_of(error.instance)}, against {error.validator}: {wanted[:200]}"
+        schema = standard_json.loads(text)
+    except (ValueError, RecursionError):
+        return ""
+    return str(schema.get("title", "")) if isinstance(schema, dict) else ""

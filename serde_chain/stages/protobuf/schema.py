@@ -28,6 +28,7 @@ __all__ = [
     "check_bytes",
     "check_parts",
     "class_at",
+    "class_named",
     "descriptor_text",
     "files_of",
     "has_maps",
@@ -39,6 +40,7 @@ __all__ = [
     "parse_file",
     "to_dict",
     "top_level_names",
+    "type_in",
     "type_of",
 ]
 
@@ -230,6 +232,42 @@ def class_at(files: Iterable[Any], name: MessageName) -> Any:
         return _class_of(_find(_pool(files).FindFileByName(files[-1].name), name))
     except _FAILURES as error:
         raise ValueError(_said(error)) from error
+
+
+def class_named(files: Iterable[Any], full_name: str) -> Any:
+    """The class of a message of the last file, by its full name.
+
+    Args:
+        files: As for :func:`class_at`.
+        full_name: The message's full name.
+
+    Raises:
+        ValueError: The files are inconsistent, or the last one does not contain the message.
+    """
+    files = list(files)
+    try:
+        pool = _pool(files)
+        found = pool.FindFileByName(files[-1].name)
+    except _FAILURES as error:
+        raise ValueError(_said(error)) from error
+    for message in _all_messages(found):
+        if message.full_name == full_name:
+            return _class_of(message)
+    names = ", ".join(message.full_name for message in _all_messages(found)[:10])
+    raise ValueError(f"there is no message {full_name}; it has {names or 'none'}")
+
+
+def type_in(files: Iterable[Any], full_name: str) -> MessageType:
+    """How framings name a message within a registered file, whose messages may be in another order than one's own.
+
+    Args:
+        files: As for :func:`class_at`.
+        full_name: The message's full name.
+
+    Raises:
+        ValueError: As for :func:`class_named`.
+    """
+    return type_of(class_named(files, full_name).DESCRIPTOR)
 
 
 def _find(file: Any, name: MessageName) -> Any:

@@ -17,17 +17,18 @@ from payload_stores.signals import let_through
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, without_data
-from serde_chain.lookups import Lookups
 from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
-from serde_chain.schemas.framing import CONFLUENT, Framing, MessageName, SchemaFrame
+from serde_chain.schemas.framing import CONFLUENT, Framing, MessageName, MessageType, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
     NONE,
+    PerSchema,
     PerTopic,
+    RegisteredSchema,
     SchemaRegistry,
     StageSchema,
     UsesRegistry,
@@ -79,7 +80,8 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         self._type = protobuf_schema.type_of(self._class.DESCRIPTOR)
         _, self._framing, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._as_proto = schema_registry.TYPE.read(config) != CONFLUENT
-        self._frames = PerTopic(self._ask_for_frame)
+        latest_s = None if self._registry is None else self._registry.latest_s
+        self._frames = PerTopic(self._ask_for_frame, latest_s=latest_s)
         self._known = self._frames.known
         self._encode = _encoder(self._class)
         # The schema named by a record depends on its topic.
@@ -88,7 +90,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
         file, text = self._class.DESCRIPTOR.file, None
-        if self._registry is not None and not self._registry.use_latest and not file.dependencies:
+        if self._registry is not None and not self._registry.writes_registered and not file.dependencies:
             text = protobuf_schema.descriptor_text(file, as_proto=self._as_proto)
         return StageSchema(_TYPE, self._class.DESCRIPTOR.full_name, text, self._registry)
 
@@ -138,13 +140,16 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
     def _ask_for_frame(self, ctx: Context | None) -> SchemaFrame:
         registry, descriptor = cast(SchemaRegistry, self._registry), self._class.DESCRIPTOR
         subject = registry.subject(ctx, descriptor.full_name)
-        if registry.use_latest:
+        message = self._type
+        if registry.writes_registered:
             registered = registry.schema_for(subject, None, _TYPE)
+            message = _type_in(registered, subject, descriptor.full_name)
         else:
-            references = _references(registry, descriptor.file, as_proto=self._as_proto)
+            known = registry.known_references(subject, _TYPE)
+            references = _references(registry, descriptor.file, known, as_proto=self._as_proto)
             text = protobuf_schema.descriptor_text(descriptor.file, as_proto=self._as_proto)
             registered = registry.schema_for(subject, text, _TYPE, references)
-        return cast(Framing, self._framing).named_frame(registered, self._type)
+        return cast(Framing, self._framing).named_frame(registered, message)
 
 
 def _encoder(message_class: Any) -> Callable[[Any], bytes]:
@@ -211,7 +216,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         *schema_registry.OPTIONS,
     )
     removed_headers = ()
-    plain: Callable[[Any], Any]
+    plain: Callable[[Any], Any] | None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Find the message class; the first record of a schema queries the registry, if necessary."""
@@ -232,7 +237,9 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             self._own_name = self._framing.name_of(protobuf_schema.type_of(self._class.DESCRIPTOR))
         self._wanted = MESSAGE_NAME.read(config) if self._class is None else self._class.DESCRIPTOR.full_name
         self._own_class = _Known(self._class, 0)
-        self._classes: Lookups[tuple[SchemaKey, MessageName], _Known] = Lookups(most=_MAX_CLASSES)
+        self._classes: PerSchema[tuple[SchemaKey, MessageName], _Known] = PerSchema(
+            self._registry, self._class_for, most=_MAX_CLASSES
+        )
         parse, as_dict = self.parse, self.to_dict if self._as_dict else None
         framing, message_class = self._framing, self._class
 
@@ -241,12 +248,12 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             if framing is not None:
                 data = framing.unpacked(data)
                 key, name, start = self._named(data, None)
-                written = self._known_class(key, name).message_class
+                written = self._known_class(key, name, None).message_class
             message = parse(written, data, start)
             return message if as_dict is None else as_dict(message, len(data))
 
-        # KeyError for a schema that must be looked up in the registry first.
-        self.plain = read
+        # KeyError for a schema that must be looked up in the registry first. With a class, only its name is compared.
+        self.plain = None if self._classes.is_scoped and self._class is None else read
 
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
@@ -272,11 +279,10 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         plain = self._framing.unpacked(data)
         key, name, start = self._named(plain, ctx)
         try:
-            known = self._known_class(key, name)
+            known = self._known_class(key, name, ctx)
         except KeyError:
-            ask = partial(self._class_for, key, name)
             return self._classes.transfer(
-                (key, name), ask, lambda found: self._value(found.message_class, plain, start)
+                (key, name), ctx, lambda found: self._value(found.message_class, plain, start)
             )
         return self._value(known.message_class, plain, start)
 
@@ -370,9 +376,9 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         data = self._framing.unpacked(data)
         key, name, start = self._named(data, ctx)
         try:
-            known = self._known_class(key, name)
+            known = self._known_class(key, name, ctx)
         except KeyError:
-            known = self._classes.get((key, name), partial(self._class_for, key, name))
+            known = self._classes.get((key, name), ctx)
         return known.order, known.message_class, data, start
 
     def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, MessageName, int]:
@@ -386,41 +392,72 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
                 str(error), hint="Was it written without a schema registry? See protobuf.framing"
             ) from error
 
-    def _known_class(self, key: SchemaKey, name: MessageName) -> _Known:
+    def _known_class(self, key: SchemaKey, name: MessageName, ctx: Context | None) -> _Known:
         """The class of a record's message; KeyError if the registry must be queried first."""
         if name == self._own_name or self._registry is None:
             return self._own_class
-        return self._classes.known[key, name]
+        known = self._classes.known((key, name), ctx)
+        if known is None:
+            raise KeyError(key)
+        return known
 
-    def _class_for(self, key: SchemaKey, name: MessageName) -> _Known:
+    def _class_for(self, named: tuple[SchemaKey, MessageName], ctx: Context | None) -> _Known:
         """Query the registry, once per schema and message."""
-        written = _registered_class(cast(SchemaRegistry, self._registry), key, name)
+        registry, (key, name) = cast(SchemaRegistry, self._registry), named
+        written = _registered_class(registry.get(key, _TYPE, registry.reading_subject(ctx)), name)
         found = written.message_class.DESCRIPTOR.full_name
         if self._wanted is not None and found != self._wanted:
             raise DecodeError(
                 f"the record is a {found}, expected {self._wanted}",
                 hint="Does the topic contain several kinds of messages?",
             )
-        return written if self._class is None else self._own_class
+        if self._class is not None:
+            return self._own_class
+        latest = registry.latest_for(ctx, found, _TYPE)
+        return written if latest is None else _latest_class(latest, found)
 
 
-def _references(registry: SchemaRegistry, file: Any, *, as_proto: bool) -> list[Any]:
-    """Register a file's imports, recursively."""
+def _type_in(registered: RegisteredSchema, subject: str, full_name: str) -> MessageType:
+    """How records name a message by its registered file."""
+    try:
+        return protobuf_schema.type_in(protobuf_schema.files_of(registered), full_name)
+    except (ValueError, RecursionError) as error:
+        raise SchemaRegistryError(
+            f"schema {registered.key} of the subject {subject} does not describe {full_name}: {error}",
+            hint="Register the file of the message under this subject",
+        ) from error
+
+
+def _latest_class(latest: RegisteredSchema, full_name: str) -> _Known:
+    """The class of a message in the latest file; a record may name one that is no longer there."""
+    try:
+        found = protobuf_schema.class_named(protobuf_schema.files_of(latest), full_name)
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(
+            f"the latest schema of the registry, {latest.key}, does not describe {full_name}: {error}",
+            hint="Remove use.latest.version to read each record by its own schema",
+        ) from error
+    return _Known(found, latest.order or 0)
+
+
+def _references(registry: SchemaRegistry, file: Any, known: Mapping[str, Any], *, as_proto: bool) -> list[Any]:
+    """Register a file's imports, and theirs; those that are known to be registered are only referred to."""
     return [
-        registry.reference(
+        known[imported.name]
+        if imported.name in known
+        else registry.reference(
             imported.name,
             protobuf_schema.descriptor_text(imported, as_proto=as_proto),
             _TYPE,
-            _references(registry, imported, as_proto=as_proto),
+            _references(registry, imported, known, as_proto=as_proto),
         )
         for imported in file.dependencies
-        if registry.refers_to_known_files or not protobuf_schema.is_known(imported.name)
+        if imported.name in known or registry.refers_to_known_files or not protobuf_schema.is_known(imported.name)
     ]
 
 
-def _registered_class(registry: SchemaRegistry, key: SchemaKey, name: MessageName) -> _Known:
+def _registered_class(registered: RegisteredSchema, name: MessageName) -> _Known:
     """The class of a registered message."""
-    registered = registry.get(key, _TYPE)
     files = protobuf_schema.files_of(registered)
     try:
         return _Known(protobuf_schema.class_at(files, name), registered.order or 0)

@@ -19,6 +19,7 @@ class OnlyEven(JsonDeserializer):
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         super().configure(config, is_key)
         read, refusal = self.plain, self.refusal
+        assert read is not None
 
         def plain(data: Any) -> Any:
             if (number := read(data)) % 2:

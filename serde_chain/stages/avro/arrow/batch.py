@@ -161,6 +161,8 @@ class AvroBatch(BatchForm):
             return self._in_groups(batch)
         if self._stage.framing == GLUE:
             self._unpack(batch)
+        if self._is_mixed(batch):
+            return self._one_by_one(batch)
         if self._native is not None:
             alike = self._alike(batch, batch.objects if batch.is_listed else batch.column)
             if alike is not None:
@@ -169,6 +171,10 @@ class AvroBatch(BatchForm):
         if has_fast and is_worthwhile(len(batch), _size(batch.column)):
             return self._in_groups(batch)
         return self._one_by_one(batch)
+
+    def _is_mixed(self, batch: Batch) -> bool:
+        """Whether one schema id may mean several schemas, in the topics of a batch."""
+        return self._stage.is_scoped and batch.place is None
 
     def _unpack(self, batch: Batch) -> None:
         """Undo the compression of Glue's framing, so that all readers see plain records."""
@@ -246,16 +252,17 @@ class AvroBatch(BatchForm):
         first = values[0] if len(values) else None
         if first is not None and not isinstance(values, list):
             first = first.as_py()
-        if first is None or self._stage.framing == CONTAINER:
+        if first is None or self._stage.framing == CONTAINER or self._is_mixed(batch):
             return None
         prefix = first[:size]
         if self.size_of(prefix) != size or self.rows_named_in_headers(batch):
             return None
-        if self._stage.question(first, None) is not None:
+        if self._stage.question(first, batch.place) is not None:
             return None
         try:
-            reader, start = self.located(first, None)
-            decoder = self._decoder(reader, self._narrow(self._stage.schema or reader.source, batch.columns))
+            reader, start = self.located(first, batch.place)
+            target = self._stage.schema or reader.latest or reader.source
+            decoder = self._decoder(reader, self._narrow(target, batch.columns))
             return decoder.alike(values, start, prefix)
         except (SerializationError, ValueError, TypeError, OverflowError, batch.arrow.ArrowException) as error:
             let_through(error)
@@ -279,15 +286,18 @@ class AvroBatch(BatchForm):
         size, named = self._first_bytes, frozenset(self.rows_named_in_headers(batch))
         # Each schema name is looked up once, even if the lookup fails: a registry may be slow to answer.
         known: dict[Any, _Place | SerializationError] = {}
+        mixed = self._is_mixed(batch)
         places: list[_Place | None] = []
         refused = cache(partial(self._ask_ahead, batch, named, size))
         for row, data in enumerate(batch.objects):
             if data is None:
                 places.append(None)
                 continue
-            place = None if row in named else known.get(data[:size])
+            place = None if mixed or row in named else known.get(data[:size])
             if place is None:
-                ctx = batch.context(row) if row in named else None
+                ctx = batch.context(row) if mixed or row in named else batch.place
+                if mixed:
+                    known = {}
                 place = self._locate(data, data[:size], ctx, known, refused)
             if isinstance(place, SerializationError):
                 batch.fail(row, copy.copy(place))
@@ -346,7 +356,7 @@ class AvroBatch(BatchForm):
             SchemaRegistryError: The registry is down, or does not know the schema.
         """
         reader, start = self._stage.locate(data, ctx)
-        self._check_column(reader.source)
+        self._check_column(reader.latest or reader.source)
         return reader, start
 
     def _check_column(self, schema: AvroSchema) -> None:
@@ -394,6 +404,9 @@ class AvroBatch(BatchForm):
         """The schema of one of the readers that can read the records of all."""
         if not readers:
             return None
+        latest = [reader.latest for reader in readers if reader.latest is not None]
+        if latest:
+            return latest[-1]
         sources = {id(reader.source): reader.source for reader in readers}
         if len(sources) > 1 and len({str(self._column(source).type) for source in sources.values()}) > 1:
             # Without a reader schema, use the one registered last, which can read the others.

@@ -1,0 +1,334 @@
+"""JSON Schemas: from the configuration, or from a registry; with all of their references, and as a check of values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, Final, Self
+
+from payload_stores.options import Option, boolean, listing, path_or_content, text
+from payload_stores.plugins import require
+from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
+from serde_chain.schemas.registry import REFERENCES, RegisteredSchema
+from serde_chain.stages.json.addresses import Addresses, UnreachableError, UnresolvedError
+from serde_chain.stages.json.references import Documents, read_file, resolved
+
+__all__ = [
+    "ADDRESSES",
+    "SCHEMA",
+    "SCHEMA_FILE",
+    "VALIDATE",
+    "JsonSchema",
+    "Problem",
+    "not_a_schema",
+    "own_schema",
+    "registered_schema",
+    "unresolved_schema",
+]
+
+Problem = Callable[[Any], str | None]
+
+SCHEMA: Final = Option(
+    "json.schema", lambda value: value if isinstance(value, dict) else text(value), None, doc="a JSON Schema"
+)
+SCHEMA_FILE: Final[Option[str | bytes | None]] = Option(
+    "json.schema.file",
+    path_or_content,
+    None,
+    file=lambda path: _joined(path),  # noqa: PLW0108  defined below
+    doc="path of a file with the schema; relative references are looked up beside it",
+)
+
+
+def _addresses(value: object) -> tuple[str, ...]:
+    addresses = listing(value)
+    if not all(address.startswith(("http://", "https://")) for address in addresses):
+        raise ValueError("expected addresses such as https://gcn.nasa.gov/schema")
+    return addresses
+
+
+ADDRESSES: Final[Option[Addresses | None]] = Option(
+    "json.schema.addresses",
+    lambda value: Addresses(_addresses(value)),
+    None,
+    doc="addresses, or their beginnings, that references may be fetched from",
+)
+VALIDATE: Final = Option(
+    "json.validate", boolean, None, doc="check every value against the schema (default: if one is configured)"
+)
+
+# The form in which a schema and the files beside it are sent to Spark's workers.
+_DOCUMENTS: Final = "serde-chain:documents"
+# The base of relative references in a schema without an address of its own.
+_NOWHERE: Final = "serde-chain:///schema"
+# The best of so many is told: a record may have one for each of its bytes.
+_MOST_VIOLATIONS: Final = 100
+
+
+@dataclass(frozen=True)
+class JsonSchema:
+    """A schema with its references.
+
+    Attributes:
+        document: The parsed schema.
+        text: Its text, as it is registered.
+        title: Its title, which is its name in registries; empty without one.
+        address: Its address in ``registry``.
+        documents: It and the documents that it refers to, by their addresses.
+    """
+
+    document: Any
+    text: str
+    title: str
+    address: str
+    documents: Mapping[str, Any] = field(repr=False)
+    _registry: Any = field(repr=False, default=None)
+
+    @classmethod
+    def unfollowed(cls, document: Any, text_: str) -> Self:
+        """A schema whose references are not followed, since no value is validated.
+
+        Args:
+            document: The parsed schema.
+            text_: Its text.
+        """
+        return cls(document, text_, _title(document), "", {})
+
+    @classmethod
+    def of(
+        cls,
+        document: Any,
+        text_: str,
+        *,
+        named: Mapping[str, Any] | None = None,
+        file: Path | None = None,
+        addresses: Addresses | None = None,
+        address: str | None = None,
+    ) -> Self:
+        """Resolve all references of a schema.
+
+        Args:
+            document: The parsed schema.
+            text_: Its text.
+            named: As for :class:`.references.Documents`.
+            file: Its file.
+            addresses: As for :class:`.references.Documents`.
+            address: Its address; by default its own, or that of its file.
+
+        Raises:
+            UnresolvedError: A reference leads nowhere.
+        """
+        address = address or _address(document, file)
+        documents = Documents(address, named={**(named or {}), address: document}, file=file, addresses=addresses)
+        registry = resolved(documents, address)
+        return cls(document, text_, _title(document), address, documents.found, registry)
+
+    def problem(self) -> Problem:
+        """A function that returns a value's violation of the schema, or None.
+
+        Raises:
+            ValueError: A document is not a JSON Schema.
+        """
+        jsonschema: Any = require("jsonschema", "json")
+        newest = jsonschema.validators.Draft202012Validator  # also for a dialect that is unknown
+        kind = jsonschema.validators.validator_for(self.document, default=newest)
+        try:
+            for document in self.documents.values():
+                own = jsonschema.validators.validator_for(document, default=kind)
+                own.check_schema(document)
+        except (jsonschema.SchemaError, RecursionError) as error:
+            raise ValueError(f"{error}"[:500]) from error
+        quadratic = kind.VALIDATORS.get("uniqueItems")
+        if quadratic is not None:
+            kind = jsonschema.validators.extend(kind, {"uniqueItems": partial(_unique_items, quadratic)})
+        # By a reference, so that the schema has its address also where it does not give itself one.
+        validator = kind({"$ref": self.address}, registry=self._registry)
+
+        def problem(value: Any) -> str | None:
+            try:
+                error = jsonschema.exceptions.best_match(islice(validator.iter_errors(value), _MOST_VIOLATIONS))
+            except RecursionError:
+                return "it is nested too deep"
+            return None if error is None else _violation(error)
+
+        return problem
+
+
+def own_schema(config: Mapping[str, object], *, follows: bool, has_registry: bool) -> JsonSchema | None:
+    """The configured schema; None without one, or if ``schema.references`` says that the registry has a part of it.
+
+    Args:
+        config: Flat configuration.
+        follows: Whether its references are followed, since values are validated.
+        has_registry: Whether there is a registry.
+
+    Raises:
+        ConfigError: It is not JSON, or a reference leads nowhere.
+    """
+    key, document, text_, file, documents = _configured(config)
+    if document is None:
+        return None
+    if not follows:
+        return JsonSchema.unfollowed(document, text_)
+    addresses = ADDRESSES.read(config)
+    try:
+        if _DOCUMENTS in documents:
+            address = documents["address"]
+            return JsonSchema.of(document, text_, named=documents[_DOCUMENTS], address=address, addresses=addresses)
+        return JsonSchema.of(document, text_, file=file, addresses=addresses)
+    except UnresolvedError as error:
+        if has_registry and REFERENCES.read(config):
+            return None
+        raise ConfigError(f"{key}: {error}", hint=_remedy(key), key=key) from error
+
+
+def unresolved_schema(config: Mapping[str, object]) -> tuple[Any, str] | None:
+    """The configured schema and its text, without its references; None without one.
+
+    Args:
+        config: Flat configuration.
+
+    Raises:
+        ConfigError: It is not JSON.
+    """
+    _, document, text_, _, _ = _configured(config)
+    return None if document is None else (document, text_)
+
+
+def _configured(config: Mapping[str, object]) -> tuple[str, Any, str, Path | None, Mapping[str, Any]]:
+    source, path = SCHEMA.read(config), SCHEMA_FILE.read(config)
+    key = SCHEMA.name if path is None else SCHEMA_FILE.name
+    if source is not None and path is not None:
+        raise ConfigError(f"{SCHEMA.name} and {SCHEMA_FILE.name} exclude each other", hint="Set one of them", key=key)
+    if isinstance(source, dict):
+        return key, source, json.dumps(source), None, {}
+    try:
+        if path is not None:
+            data = path if isinstance(path, bytes) else Path(path).read_bytes()
+            source = data.decode(json.detect_encoding(data))
+        document = None if source is None else json.loads(source)
+    except OSError as error:
+        raise ConfigError(
+            f"{key} = {path!r} cannot be read: {error.strerror}",
+            hint=f"It was looked for at {_absolute(path)}",
+            key=key,
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{key} is not a JSON Schema: {error}", key=key) from error
+    if isinstance(path, bytes) and isinstance(document, dict) and _DOCUMENTS in document:
+        joined = document
+        document = joined[_DOCUMENTS][joined["address"]]
+        return key, document, joined["text"], None, joined
+    file = Path(path) if isinstance(path, str) else None
+    return key, document, source or "", file, {}
+
+
+def _absolute(path: str | bytes | None) -> str:
+    return str(Path(path).absolute()) if isinstance(path, str) else "the file"
+
+
+def _remedy(key: str) -> str:
+    beside = "" if key == SCHEMA_FILE.name else f"; set {SCHEMA_FILE.name} for documents beside a file"
+    return f"Name servers that may be asked in {ADDRESSES.name}, or registered schemas in {REFERENCES.name}{beside}"
+
+
+def registered_schema(
+    registered: RegisteredSchema, addresses: Addresses | None, *, named_by_record: bool = False
+) -> JsonSchema:
+    """A registered schema.
+
+    Args:
+        registered: The schema.
+        addresses: Fetches referenced documents from named addresses.
+        named_by_record: Whether a record has named it.
+
+    Raises:
+        SchemaRegistryError: It is not a JSON Schema; or a reference leads nowhere, which is never a record's fault.
+    """
+    try:
+        document = json.loads(registered.text)
+        named = dict(zip(registered.names, map(json.loads, registered.references), strict=True))
+        return JsonSchema.of(document, registered.text, named=named, addresses=addresses)
+    except UnresolvedError as error:
+        raise SchemaRegistryError(
+            f"schema {registered.key} of the registry: {error}",
+            hint=f"Register it with its references, or name servers that may be asked in {ADDRESSES.name}",
+        ).marked(transient=isinstance(error, UnreachableError), about_record=False) from error
+    except (ValueError, RecursionError) as error:
+        raise not_a_schema(registered, error, named_by_record=named_by_record) from error
+
+
+def not_a_schema(registered: RegisteredSchema, error: Exception, *, named_by_record: bool) -> SchemaRegistryError:
+    """The error of a registered text that is not a JSON Schema."""
+    return SchemaRegistryError(
+        f"schema {registered.key} of the registry is not a JSON Schema: {str(error)[:500]}",
+        # the registry has answered, and other records name other schemas
+    ).marked(about_record=named_by_record)
+
+
+def _title(document: Any) -> str:
+    title = document.get("title") if isinstance(document, dict) else None
+    return title if isinstance(title, str) else ""
+
+
+def _joined(path: str) -> bytes:
+    """A file and those beside it to which it refers, for machines that do not have them."""
+    file = Path(path)
+    text_ = file.read_bytes().decode("utf-8-sig")
+    document = read_file(file)
+    address = _address(document, file)
+    documents = Documents(address, named={address: document}, file=file)
+    resolved(documents, address, all_of_them=False)  # the others are at addresses, or in the registry
+    return json.dumps({_DOCUMENTS: documents.found, "address": address, "text": text_}).encode()
+
+
+def _address(document: Any, file: Path | None) -> str:
+    own = document.get("$id", document.get("id")) if isinstance(document, dict) else None
+    if isinstance(own, str) and ":" in own:
+        return own.partition("#")[0]
+    return _NOWHERE if file is None else file.absolute().as_uri()
+
+
+def _unique_items(original: Any, validator: Any, wanted: Any, array: Any, schema: Any) -> Iterator[Any]:
+    """``uniqueItems`` by sorted texts. jsonschema compares each two objects: 3,000 of 12 bytes take it 9 s."""
+    if wanted and validator.is_type(array, "array"):
+        try:
+            texts = {json.dumps(_comparable(item), sort_keys=True) for item in array}
+        except (TypeError, ValueError, OverflowError):  # objects that are not JSON; these are only written
+            pass
+        else:
+            if len(texts) == len(array):
+                return
+            # The error quotes these; it gets the array that it is about from the validator.
+            array = [0, 0]
+    yield from original(validator, wanted, array, schema)
+
+
+def _comparable(value: Any) -> Any:
+    """A value in which equal numbers are alike: 1.0 is 1 in JSON Schema."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, dict):
+        return {name: _comparable(item) for name, item in value.items()}
+    return list(map(_comparable, value)) if isinstance(value, list) else value
+
+
+def _violation(error: Any) -> str:
+    """What a ``jsonschema.ValidationError`` reports, in words of the schema: its message quotes the value."""
+    names = {name for key, name in pairwise(error.absolute_schema_path) if key == "properties"}
+    # Other names are a part of the value.
+    steps = (
+        f"[{step}]" if isinstance(step, int) else f".{step}" if step in names else "[...]"
+        for step in error.absolute_path
+    )
+    where = "".join(("$", *steps))[:300]
+    if error.validator == "required":
+        return f"{where}: {error.message[:300]}"  # a name in the schema
+    if error.validator is None:
+        return f"{where} is not allowed"
+    wanted = json.dumps(error.validator_value, default=str)
+    return f"{where} is {shape_of(error.instance)}, against {error.validator}: {wanted[:200]}"

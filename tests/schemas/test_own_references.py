@@ -1,0 +1,191 @@
+"""References from a schema of one's own to registered ones; subjects of imports that are not their file names."""
+
+import json
+import uuid
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+
+from serde_chain import (
+    ConfigError,
+    DeserializerChain,
+    EncodeError,
+    RecordContext,
+    SchemaRegistryError,
+    SerializerChain,
+)
+from serde_chain.stages.protobuf.schema import descriptor_text
+from serde_chain.testing.services import SchemaRegistry
+from tests.schemas.contexts import ContextRegistry, context_registry
+from tests.stages.protobuf.protobuf_messages import ALERT
+
+PEER = SchemaRegistry.serializer_conf()
+
+
+@pytest.fixture
+def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
+    with registry.client() as found:
+        yield found
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"topic-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def contexts() -> Iterator[ContextRegistry]:
+    with context_registry() as running:
+        yield running
+
+
+def of_registry(registry: SchemaRegistry, interface: str, stage: str, **more: object) -> dict[str, object]:
+    url = registry.url if interface == "confluent" else registry.url.replace("/ccompat/v7", "/registry/v3")
+    sides = {"value.serializer": stage, "value.deserializer": stage, "json.framing": interface}
+    return {**sides, "schema.registry.type": interface, "schema.registry.url": url, **more}
+
+
+INTERFACES = pytest.mark.parametrize("interface", ["confluent", "apicurio"])
+
+
+@INTERFACES
+@pytest.mark.parametrize("version", [None, 1])
+@pytest.mark.parametrize("place", ["text", "file"])
+def test_avro(
+    registry: SchemaRegistry, client: SchemaRegistryClient, topic: str, tmp_path: Any, *, interface: str, version: Any,
+    place: str,
+) -> None:  # fmt: skip
+    namespace = f"p{topic[6:]}"
+    customer = {"type": "record", "name": f"{namespace}.Customer", "fields": [{"name": "id", "type": "long"}]}
+    order = {
+        "type": "record",
+        "name": f"{namespace}.Order",
+        "fields": [{"name": "by", "type": f"{namespace}.Customer"}],
+    }
+    client.register_schema(f"{topic}-customers", Schema(json.dumps(customer), "AVRO"))
+    (tmp_path / "order.avsc").write_text(json.dumps(order))
+    schema = {"avro.schema": order} if place == "text" else {"avro.schema.file": str(tmp_path / "order.avsc")}
+    named = [{"name": f"{namespace}.Customer", "subject": f"{topic}-customers", "version": version}]
+    config = of_registry(registry, interface, "avro", **schema, **{"schema.references": json.dumps(named)})
+    value, ctx = {"by": {"id": 7}}, RecordContext(topic, "value", [])
+    with (
+        SerializerChain.from_config(config) as write,
+        DeserializerChain.from_config(of_registry(registry, interface, "avro")) as read,
+    ):
+        data = write(value, ctx)
+        assert read(data, ctx) == value
+        with pytest.raises(EncodeError):
+            write({"by": 7}, ctx)
+    theirs = AvroDeserializer(client, conf=PEER)(data, SerializationContext(topic, MessageField.VALUE, []))
+    assert theirs == value
+    registered = client.get_latest_version(f"{topic}-value").schema
+    assert [(item.name, item.subject, item.version) for item in registered.references or ()] == [
+        (f"{namespace}.Customer", f"{topic}-customers", 1)
+    ]
+
+
+@INTERFACES
+def test_json(registry: SchemaRegistry, client: SchemaRegistryClient, topic: str, interface: str) -> None:
+    customer = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
+    order = {"title": "Order", "type": "object", "properties": {"by": {"$ref": "customer.json"}}}
+    client.register_schema(f"{topic}-customers", Schema(json.dumps(customer), "JSON"))
+    named = [{"name": "customer.json", "subject": f"{topic}-customers", "version": 1}]
+    config = of_registry(registry, interface, "json", **{"json.schema": order, "schema.references": named})
+    value, ctx = {"by": {"id": 7}}, RecordContext(topic, "value", [])
+    reading = of_registry(registry, interface, "json", **{"json.validate": True})
+    with SerializerChain.from_config(config) as write, DeserializerChain.from_config(reading) as read:
+        data = write(value, ctx)
+        assert read(data, ctx) == value
+        with pytest.raises(EncodeError, match=r"does not match schema .* of the registry"):
+            write({"by": {"id": "7"}}, ctx)
+    theirs = JSONDeserializer(None, schema_registry_client=client, conf=PEER)
+    assert theirs(data, SerializationContext(topic, MessageField.VALUE, [])) == value
+
+
+@INTERFACES
+@pytest.mark.parametrize("by", ["latest", "key"])
+def test_a_protobuf_import_of_another_subject(
+    registry: SchemaRegistry, client: SchemaRegistryClient, topic: str, interface: str, by: str
+) -> None:
+    """Nothing is registered: the import is found by the reference of the registered file, or by the key."""
+    as_proto = interface == "apicurio"
+    own, imported = (file for file in (ALERT.DESCRIPTOR.file, *ALERT.DESCRIPTOR.file.dependencies[:1]))
+    position = Schema(descriptor_text(imported, as_proto=as_proto), "PROTOBUF")
+    client.register_schema(f"{topic}-position", position)
+    reference = SchemaReference(imported.name, f"{topic}-position", 1)
+    schema = Schema(descriptor_text(own, as_proto=as_proto), "PROTOBUF", [reference])
+    number = client.register_schema(f"{topic}-value", schema)
+    named = [{"name": imported.name, "subject": f"{topic}-position", "version": 1}]
+    config = of_registry(
+        registry,
+        interface,
+        "protobuf",
+        **{"protobuf.message.class": ALERT, "auto.register.schemas": False},
+        **({"schema.references": named} if by == "key" else {}),
+    )
+    ctx = RecordContext(topic, "value", [])
+    with (
+        SerializerChain.from_config(config) as write,
+        SerializerChain.from_config({**config, "use.latest.version": True}) as latest,
+        DeserializerChain.from_config(of_registry(registry, interface, "protobuf")) as read,
+    ):
+        data = write({"id": 7}, ctx)
+        assert interface == "apicurio" or int.from_bytes(data[1:5], "big") == number
+        assert read(data, ctx).id == 7
+        assert latest({"id": 7}, ctx) == data
+
+
+def test_an_import_that_is_not_registered_says_so(registry: SchemaRegistry, topic: str) -> None:
+    config = of_registry(registry, "confluent", "protobuf", **{"protobuf.message.class": ALERT})
+    with (
+        SerializerChain.from_config(
+            {**config, "auto.register.schemas": False, "schema.references": [{"name": "x", "subject": "x"}]}
+        ) as write,
+        pytest.raises(SchemaRegistryError, match=r"imports sky/position\.proto.*schema\.references"),
+    ):
+        write({"id": 7}, RecordContext(topic, "value", []))
+
+
+def test_an_import_is_looked_up_as_it_is_registered(contexts: ContextRegistry) -> None:
+    """The same without the key, on a registry without anything else."""
+    config = {
+        "value.serializer": "protobuf",
+        "protobuf.message.class": ALERT,
+        "schema.registry.url": contexts.url,
+        "auto.register.schemas": False,
+    }
+    with SerializerChain.from_config(config) as write:
+        with pytest.raises(
+            SchemaRegistryError, match=r"under the subject sky/position\.proto.*schema\.references"
+        ) as no:
+            write({"id": 7}, RecordContext("orders", "value", []))
+        assert not no.value.transient
+
+
+def test_a_reference_that_is_unknown(contexts: ContextRegistry) -> None:
+    order = {"type": "record", "name": "Order", "fields": [{"name": "by", "type": "shop.Customer"}]}
+    config = {"value.serializer": "avro", "avro.schema": order, "schema.registry.url": contexts.url}
+    for version, message in ((1, "version 1"), (None, "latest schema of customers")):
+        named = [{"name": "shop.Customer", "subject": "customers", "version": version}]
+        with (
+            SerializerChain.from_config({**config, "schema.references": named}) as write,
+            pytest.raises(SchemaRegistryError, match=message),
+        ):
+            write({}, RecordContext("orders", "value", []))
+
+
+@pytest.mark.parametrize("kind", ["glue"])
+def test_glue_has_no_references(kind: str) -> None:
+    config = {
+        "value.serializer": "avro",
+        "avro.schema": '"int"',
+        "schema.registry.type": kind,
+        "glue.region": "eu-west-1",
+    }
+    with pytest.raises(ConfigError, match=r"schema\.references is set, and Glue's registry has no references"):
+        SerializerChain.from_config({**config, "schema.references": [{"name": "a", "subject": "a"}]})

@@ -1,0 +1,98 @@
+"""Strategies that name subjects after records, for what is no record: refused, as by Confluent's Java client."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain
+from serde_chain.schemas.schema_registry import open_registry
+from tests.schemas.contexts import ContextRegistry, context_registry
+
+RECORD = {"type": "record", "name": "shop.Order", "fields": []}
+NO_RECORDS: dict[str, tuple[str, Any]] = {
+    "a union": ("avro", [RECORD, "null"]),
+    "an array": ("avro", {"type": "array", "items": RECORD}),
+    "a map": ("avro", {"type": "map", "values": "int"}),
+    "a primitive": ("avro", "string"),
+    "a primitive of a logical type": ("avro", {"type": "long", "logicalType": "timestamp-millis"}),
+    "an enum": ("avro", {"type": "enum", "name": "E", "symbols": ["A"]}),
+    "a fixed": ("avro", {"type": "fixed", "name": "F", "size": 2}),
+    "an object without a title": ("json", {"type": "object"}),
+    "an object with an empty title": ("json", {"title": "", "type": "object"}),
+}
+STRATEGIES = ["RecordNameStrategy", "io.confluent.kafka.serializers.subject.TopicRecordNameStrategy"]
+
+
+@pytest.fixture
+def contexts() -> Iterator[ContextRegistry]:
+    with context_registry() as running:
+        yield running
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", NO_RECORDS)
+@pytest.mark.parametrize("kind", ["confluent", "apicurio"])
+def test_what_is_no_record_has_no_such_subject(contexts: ContextRegistry, strategy: str, name: str, kind: str) -> None:
+    stage, schema = NO_RECORDS[name]
+    config = {
+        "value.serializer": stage,
+        f"{stage}.schema": json.dumps(schema),
+        "json.framing": kind,
+        "schema.registry.type": kind,
+        "schema.registry.url": contexts.url,
+        "subject.name.strategy": strategy,
+    }
+    with pytest.raises(ConfigError, match=r"names subjects after records, .*TopicNameStrategy") as caught:
+        SerializerChain.from_config(config)
+    assert caught.value.key == "subject.name.strategy"
+    assert contexts.asked == []
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_latest_of_an_unknown_record(contexts: ContextRegistry, strategy: str) -> None:
+    config = {
+        "value.serializer": "avro",
+        "schema.registry.url": contexts.url,
+        "subject.name.strategy": strategy,
+        "use.latest.version": True,
+    }
+    with (
+        SerializerChain.from_config(config) as write,
+        pytest.raises(ConfigError, match="names subjects after records"),
+    ):
+        write({}, RecordContext("orders", "value", []))
+    registry = open_registry(config, is_key=False)
+    with pytest.raises(ConfigError, match="names subjects after records"):
+        registry.subjects(["orders"], "")
+    registry.close()
+    contexts.register("orders", '["null", "string"]')
+    with (
+        DeserializerChain.from_config({**config, "value.deserializer": "avro"}) as read,
+        pytest.raises(ConfigError, match="names subjects after records"),
+    ):
+        read(b"\0\0\0\0\1\0", RecordContext("orders", "value", []))
+
+
+@pytest.mark.parametrize(
+    ("stage", "schema"), [("avro", RECORD), ("json", {"title": "shop.Order", "type": "object", "properties": {}})]
+)
+def test_a_record_has(contexts: ContextRegistry, stage: str, schema: Any) -> None:
+    for strategy, subject in zip(STRATEGIES, ("shop.Order", "orders-shop.Order"), strict=True):
+        config = {
+            "value.serializer": stage,
+            f"{stage}.schema": schema,
+            "json.framing": "confluent",
+            "schema.registry.url": contexts.url,
+            "subject.name.strategy": strategy,
+        }
+        with SerializerChain.from_config(config) as write:
+            write({}, RecordContext("orders", "value", []))
+        assert contexts.asked[-1][1] == f"/subjects/{subject}/versions"
+
+
+def test_topics_name_anything(contexts: ContextRegistry) -> None:
+    config = {"value.serializer": "avro", "avro.schema": '["null", "string"]', "schema.registry.url": contexts.url}
+    with SerializerChain.from_config(config) as write:
+        assert write("a", RecordContext("orders", "value", []))[:5] == b"\0\0\0\0\1"
