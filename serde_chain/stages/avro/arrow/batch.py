@@ -174,7 +174,11 @@ class AvroBatch(BatchForm):
 
     def _is_mixed(self, batch: Batch) -> bool:
         """Whether one schema id may mean several schemas, in the topics of a batch."""
-        return self._stage.is_scoped and batch.place is None
+        return self._stage.is_scoped and self._place(batch) is None
+
+    def _place(self, batch: Batch) -> Context | None:
+        """What a registry may be asked with; None without one, or for several topics."""
+        return None if self._frames is None else batch.place
 
     def _unpack(self, batch: Batch) -> None:
         """Undo the compression of Glue's framing, so that all readers see plain records."""
@@ -257,10 +261,11 @@ class AvroBatch(BatchForm):
         prefix = first[:size]
         if self.size_of(prefix) != size or self.rows_named_in_headers(batch):
             return None
-        if self._stage.question(first, batch.place) is not None:
+        place = self._place(batch)
+        if self._stage.question(first, place) is not None:
             return None
         try:
-            reader, start = self.located(first, batch.place)
+            reader, start = self.located(first, place)
             target = self._stage.schema or reader.latest or reader.source
             decoder = self._decoder(reader, self._narrow(target, batch.columns))
             return decoder.alike(values, start, prefix)
@@ -286,7 +291,7 @@ class AvroBatch(BatchForm):
         size, named = self._first_bytes, frozenset(self.rows_named_in_headers(batch))
         # Each schema name is looked up once, even if the lookup fails: a registry may be slow to answer.
         known: dict[Any, _Place | SerializationError] = {}
-        mixed = self._is_mixed(batch)
+        mixed, common = self._is_mixed(batch), self._place(batch)
         places: list[_Place | None] = []
         refused = cache(partial(self._ask_ahead, batch, named, size))
         for row, data in enumerate(batch.objects):
@@ -295,7 +300,7 @@ class AvroBatch(BatchForm):
                 continue
             place = None if mixed or row in named else known.get(data[:size])
             if place is None:
-                ctx = batch.context(row) if mixed or row in named else batch.place
+                ctx = batch.context(row) if mixed or row in named else common
                 if mixed:
                     known = {}
                 place = self._locate(data, data[:size], ctx, known, refused)
