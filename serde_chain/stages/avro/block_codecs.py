@@ -51,7 +51,7 @@ def _complete(stream: Any, block: bytes, most: int) -> bytes:
 
 
 def _snappy(data: memoryview, most: int) -> bytes:
-    """A raw block, and the checksum of what is in it."""
+    """A raw block, and the checksum of its content."""
     library: Any = require("cramjam", "compression")
     body, checksum = data[:-_CHECKSUM_BYTES], int.from_bytes(data[-_CHECKSUM_BYTES:], "big")
     try:

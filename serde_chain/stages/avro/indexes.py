@@ -37,7 +37,7 @@ def guarded(writer: Any, *, resolves: bool) -> Any:
     if not isinstance(schema, list):
         return schema
     union = _union(schema, resolves=resolves)
-    # fastavro parses what is not marked.
+    # fastavro parses unmarked schemas again.
     return union if resolves else union | {"__fastavro_parsed": True, "__named_schemas": _named(schema)}
 
 

@@ -23,7 +23,7 @@ from serde_chain.stages.avro.types import COMPLEX, NAMED, PRIMITIVES
 
 __all__ = ["LookUp", "Parsed", "Role", "SchemaError", "marked", "parse", "without_marks"]
 
-# Attributes that are rewritten; all others are kept. fastavro's marks would make it skip parts of what is in them.
+# Attributes that are rewritten; all others are kept. fastavro's marks would make it skip parts of their contents.
 _MARKS: Final = frozenset({"__fastavro_parsed", "__named_schemas"})
 _REWRITTEN: Final = _MARKS | {
     "type", "name", "namespace", "fields", "items", "values", "symbols", "size", "default", "aliases", "logicalType",
@@ -230,7 +230,7 @@ class _Parser:
             if found is not None:
                 self.know(found)
                 if each not in self._found:
-                    raise self._error(f"what was found for the type {each} does not define it")
+                    raise self._error(f"the definition found for the type {each} is of another")
                 return self._found_elsewhere(self._found[each])
         raise self._error(f"the type {full} is not defined")
 

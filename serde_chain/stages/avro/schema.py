@@ -100,7 +100,7 @@ class AvroSchema:
         Args:
             source: JSON text, or the parsed JSON.
             references: Texts of the referenced schemas.
-            role: What it is, which decides what is refused (:mod:`.parsing`).
+            role: Its role, which decides on its faults (:mod:`.parsing`).
             look_up: Finds the types that are defined in neither.
 
         Raises:
