@@ -109,7 +109,8 @@ def limit_of(settings: Mapping[str, str | None]) -> TopicLimit:
         TopicLimit(max_bytes=5000, compacted=True, denied=False)
     """
     max_bytes, policy = (settings[name] for name in DESCRIBED)
-    return TopicLimit(None if max_bytes is None else int(max_bytes), "compact" in str(policy))
+    is_compacted = None if policy is None else "compact" in policy
+    return TopicLimit(None if max_bytes is None else int(max_bytes), is_compacted)
 
 
 def limit_without(code: int) -> TopicLimit | None:

@@ -93,6 +93,26 @@ def test_what_the_broker_says(broker: KafkaBroker, new_topic: "NewTopic") -> Non
     asked.close()
 
 
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"max.message.bytes": "5000"}, TopicLimit(5000)),
+        ({"cleanup.policy": "compact"}, TopicLimit(compacted=True)),
+        ({}, TopicLimit()),
+    ],
+)
+def test_a_service_that_reports_some_settings_only(settings: dict[str, str], limit: TopicLimit) -> None:
+    class Service:
+        def describe_configs(self, resources: list[ConfigResource], **_: Any) -> dict[ConfigResource, Future[Any]]:
+            answer: Future[Any] = Future()
+            answer.set_result({name: ConfigEntry(name, value) for name, value in settings.items()})
+            return {resources[0]: answer}
+
+    admin = ConfluentAdmin({})
+    admin._client = Service()
+    assert admin.describe("t", 10) == limit
+
+
 def test_a_closed_producer_has_no_connection_left(new_producer: "NewProducer", topic: str) -> None:
     before = clients()
     with new_producer(**AUTO) as producer:
