@@ -118,7 +118,7 @@ def fit(  # noqa: C901, PLR0912  one step for each kind of parameter
     contract = _METHODS[method]
     _check_kind(function)
     try:
-        parameters = [*inspect.signature(function).parameters.values()]
+        parameters = _parameters(function)
     except ValueError:
         passes_context = contract.takes_context and not of_kip
         return Fit((None,) * len(contract.required), "position" if passes_context else None)
@@ -158,6 +158,14 @@ def fit(  # noqa: C901, PLR0912  one step for each kind of parameter
         if each.default is each.empty:
             raise ValueError(f"it requires {each.name}, which the contract does not have")
     return Fit(tuple(names), context)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What a function takes: of a decorated one what the decorator takes, and if that is anything, what is inside."""
+    own = [*inspect.signature(function, follow_wrapped=False).parameters.values()]
+    if any(each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD} for each in own):
+        return [*inspect.signature(function).parameters.values()]
+    return own
 
 
 def _check_kind(function: Any) -> None:

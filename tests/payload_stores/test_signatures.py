@@ -147,6 +147,22 @@ def logged(function: Any) -> Any:
     return call
 
 
+def narrow(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(self: Any, topic: str, data: Any) -> Any:
+        return function(self, topic, data)
+
+    return call
+
+
+class Narrowed(MemoryStore):
+    """The decorator takes less than the function in it."""
+
+    @narrow
+    def publish(self, topic: str, data: Any, context: Any = PublishContext(payload_id="7")) -> str:  # noqa: B008
+        return super().publish(topic, data, context)
+
+
 class Decorated(MemoryStore):
     @logged
     def publish(self, topic: str, data: Any) -> str:
@@ -158,7 +174,7 @@ class Below(Positional):
         return super().download(reference)
 
 
-WITHOUT_CONTEXT = [Positional, OtherNames, OnlyNamed, OwnOption, Static, OfClass, Decorated, Below]
+WITHOUT_CONTEXT = [Positional, OtherNames, OnlyNamed, OwnOption, Static, OfClass, Decorated, Narrowed, Below]
 
 
 @pytest.mark.parametrize("cls", [*WITHOUT_CONTEXT, OnlyId, Mixed])
