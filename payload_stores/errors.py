@@ -40,6 +40,7 @@ __all__ = [
     "UntrustedReferenceError",
     "drop_data",
     "release",
+    "text_of",
 ]
 
 
@@ -166,7 +167,7 @@ def _picklable(cause: BaseException | None) -> BaseException | None:
 
         pickle.loads(pickle.dumps(cause))  # noqa: S301, our own bytes
     except Exception:  # noqa: BLE001, a foreign exception may fail in its own __reduce__ or __init__ in any way it likes
-        return RuntimeError(f"{type(cause).__name__}: {cause}")
+        return RuntimeError(f"{type(cause).__name__}: {text_of(cause)}")
     return cause
 
 
@@ -236,8 +237,21 @@ class UntrustedReferenceError(PayloadStoreError):
     about_record = True
 
 
+def text_of(error: BaseException) -> str:
+    """The text of another package's error, which may fail to make one.
+
+    Example:
+        >>> text_of(KeyError("quota"))
+        "'quota'"
+    """
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  nothing may hide the error itself
+        return "(no text)"
+
+
 def drop_data(error: BaseException) -> None:
-    """Drop the data held by an error of Python's own decoders; its message stays.
+    """Drop the data held by an error of Python's own decoders, and bytes in the arguments of any; its message stays.
 
     Args:
         error: The cause of one of our errors, which are kept, logged and sent between processes.
@@ -247,6 +261,13 @@ def drop_data(error: BaseException) -> None:
         error.args = (error.encoding, error.object, error.start, error.end, error.reason)
     elif (json := sys.modules.get("json")) is not None and isinstance(error, json.JSONDecodeError):
         error.doc = ""
+    elif any(isinstance(each, (bytes, bytearray, memoryview)) for each in error.args):
+        error.args = tuple(map(_shown, error.args))
+
+
+def _shown(argument: object) -> object:
+    is_data = isinstance(argument, (bytes, bytearray, memoryview))
+    return f"{type(argument).__name__} of length {len(argument)}" if is_data else argument
 
 
 def release(error: BaseException) -> None:

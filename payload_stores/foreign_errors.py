@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from payload_stores.errors import ContextualError, PayloadStoreError, PayloadStoreUnavailableError, drop_data
+from payload_stores.errors import ContextualError, PayloadStoreError, PayloadStoreUnavailableError, drop_data, text_of
 from payload_stores.signals import let_through
 
 __all__ = ["http_status", "is_transient", "is_unreachable", "kinds_of", "translated", "translated_error"]
@@ -75,7 +75,7 @@ def is_transient(error: BaseException) -> bool:
     """Whether the same call may succeed later: a connection or a time-out is at fault, here or in a cause.
 
     Args:
-        error: The error. Its causes count too, since wrappers are common.
+        error: The error. Its causes count too, since wrappers are common; of a group, all errors have to be so.
 
     Example:
         >>> is_transient(ConnectionResetError()), is_transient(RuntimeError("quota"))
@@ -91,6 +91,8 @@ def is_transient(error: BaseException) -> bool:
             return status in _LATER or status >= 500
         if is_unreachable(cause):
             return True
+        if isinstance(cause, BaseExceptionGroup):
+            return all(map(is_transient, cause.exceptions))
         seen.add(id(cause))
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
     return False
@@ -117,7 +119,7 @@ def translated_error(error: Exception, store: str | None, subject: str | None = 
     drop_data(error)
     kind = PayloadStoreUnavailableError if is_transient(error) else PayloadStoreError
     failure = kind(
-        f"the store failed: {type(error).__name__}: {error}"[:_MOST_TEXT],
+        f"the store failed: {type(error).__name__}: {text_of(error)}"[:_MOST_TEXT],
         hint="Stores raise the errors of payload_stores.errors; any other exception counts as a fault of the store",
         store=store,
         **({} if subject is None else {"reference" if "/" in subject else "topic": subject[:_MOST_TEXT]}),

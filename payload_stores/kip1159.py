@@ -124,7 +124,7 @@ class KipStore(PayloadStore):
 
     def _fit(self, method: str, function: Any) -> Fit:
         try:
-            return fit(method, function)
+            return fit(method, function, of_kip=True)
         except ValueError as error:
             raise refusal(self._label, method, str(error)) from error
 

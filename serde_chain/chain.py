@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from payload_stores.base import SupportsRetryCount
-from payload_stores.errors import drop_data
+from payload_stores.errors import drop_data, text_of
 from payload_stores.signals import let_through
 from serde_chain import config as configuration
 from serde_chain import order
@@ -817,8 +817,8 @@ def _name(stage: object) -> str:
 
 def _message(error: BaseException) -> str:
     """The message of an error, or of its cause if it has none, as errors of Confluent's rules."""
-    source = error if str(error) else error.__cause__ or error
-    return f"{type(source).__name__}: {source}"
+    source = error if text_of(error) else error.__cause__ or error
+    return f"{type(source).__name__}: {text_of(source)}"
 
 
 def _text(field: object) -> str | None:

@@ -94,7 +94,7 @@ class Fit:
 
 
 def fit(  # noqa: C901, PLR0912  one step for each kind of parameter
-    method: str, function: Callable[..., Any]
+    method: str, function: Callable[..., Any], *, of_kip: bool = False
 ) -> Fit:
     """How to call a function as a method of the contract.
 
@@ -103,7 +103,10 @@ def fit(  # noqa: C901, PLR0912  one step for each kind of parameter
 
     Args:
         method: ``publish``, ``download`` or ``id``.
-        function: The function, already bound to its store. A function of C without a signature gets all arguments.
+        function: The function, already bound to its store. ``*args``, ``**kwargs``, and a function of C without a
+            signature get all arguments.
+        of_kip: Whether its class has the KIP's methods alone, so that ``*args`` hides two arguments, such as a
+            decorator's: the context is passed only where a parameter is meant for it.
 
     Raises:
         ValueError: It cannot be called so; the text says why.
@@ -113,12 +116,12 @@ def fit(  # noqa: C901, PLR0912  one step for each kind of parameter
         Fit(names=(None,), context='name')
     """
     contract = _METHODS[method]
-    if inspect.iscoroutinefunction(function):
-        raise ValueError("it is a coroutine function, and stores are called in threads")
+    _check_kind(function)
     try:
-        parameters = [*inspect.signature(function).parameters.values()]
+        parameters = _parameters(function)
     except ValueError:
-        return Fit((None,) * len(contract.required), "position" if contract.takes_context else None)
+        passes_context = contract.takes_context and not of_kip
+        return Fit((None,) * len(contract.required), "position" if passes_context else None)
     except TypeError as error:
         raise ValueError("it is not callable") from error
     positional = [each for each in parameters if each.kind in {each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD}]
@@ -143,14 +146,35 @@ def fit(  # noqa: C901, PLR0912  one step for each kind of parameter
         if positional and _is_for_context(positional[0]):
             context = "position"
             positional.pop(0)
+        elif only_named.pop("context", None) is not None:
+            context = "name"
+        elif of_kip:
+            pass
         elif more and not positional:
             context = "position"
-        elif more_named or only_named.pop("context", None) is not None:
+        elif more_named:
             context = "name"
     for each in (*positional, *only_named.values()):
         if each.default is each.empty:
             raise ValueError(f"it requires {each.name}, which the contract does not have")
     return Fit(tuple(names), context)
+
+
+def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """What a function takes: of a decorated one what the decorator takes, and if that is anything, what is inside."""
+    own = [*inspect.signature(function, follow_wrapped=False).parameters.values()]
+    if any(each.kind in {each.VAR_POSITIONAL, each.VAR_KEYWORD} for each in own):
+        return [*inspect.signature(function).parameters.values()]
+    return own
+
+
+def _check_kind(function: Any) -> None:
+    """Refuse a function whose call runs nothing."""
+    for each in (function, type(function).__call__):
+        if inspect.iscoroutinefunction(each):
+            raise ValueError("it is a coroutine function, and stores are called in threads")
+        if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+            raise ValueError("it is a generator function, and returns neither a reference nor a payload")
 
 
 def _check_order(name: str, aliases: tuple[str, ...], required: Iterable[tuple[str, ...]]) -> None:
@@ -161,13 +185,10 @@ def _check_order(name: str, aliases: tuple[str, ...], required: Iterable[tuple[s
 
 def _is_for_context(parameter: inspect.Parameter) -> bool:
     name = parameter.name.lower()
-    return (
-        parameter.default is parameter.empty
-        or "context" in name
-        or "ctx" in name
-        or name.startswith("_")
-        or "PublishContext" in str(parameter.annotation)
-    )
+    if parameter.default is parameter.empty or "PublishContext" in str(parameter.annotation):
+        return True
+    # Not ssl_context; and one with another default is not for what may be None.
+    return parameter.default is None and (name.startswith("_") or name.removeprefix("publish_") in {"context", "ctx"})
 
 
 # The functions made here, and how they call the class's own.

@@ -96,7 +96,8 @@ def _concerns(rule: Rule, folder: str) -> bool:
 
 def _age(expiration: Mapping[str, Any], now: datetime) -> timedelta | None:
     if expiration.get("Days"):
-        return timedelta(days=int(expiration["Days"]))
+        # S3 accepts days up to 2**31 - 1, more than a timedelta has.
+        return timedelta(days=min(int(expiration["Days"]), timedelta.max.days))
     date = expiration.get("Date")
     if date is None:
         return None  # for delete markers of versioned buckets

@@ -6,7 +6,7 @@ while a producer runs: refused records are sent again, offloaded if necessary.
 
 Small records do not wait until a limit is known, which it may never be. Meanwhile they are sent in batches that any
 topic accepts. Where a topic without a known limit has refused a batch, it gets such batches from then on, and single
-records if it refuses those too: one record that is too large takes the others of its batch with it.
+records if it refuses those of small ones too: one record that is too large takes the others of its batch with it.
 """
 
 from __future__ import annotations
@@ -167,7 +167,8 @@ class Negotiation:
         if not (was_under_way and report.is_refused):
             return topic, None
         self._topics.forget(topic)
-        bound = LEAST_LIMIT if report.number == 1 else 0
+        # A large one has gone alone, so nothing is known about smaller batches.
+        bound = LEAST_LIMIT if report.number == 1 or report.size > _SMALL else 0
         self._presumed[topic] = min(bound, self._presumed.get(topic, bound))
         return topic, report.record
 

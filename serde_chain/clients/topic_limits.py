@@ -6,12 +6,13 @@ import logging
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from typing import Final, Protocol
 
 from payload_stores.daemon_threads import run_in_daemon_thread
@@ -50,6 +51,8 @@ _UNKNOWN_TTL_S: Final = 1.0
 _UNANSWERED_TTL_S: Final = 60.0
 # Beyond the client's own deadline.
 _GRACE_S: Final = 1.0
+# Questions at a time: each has a thread, and a broker that never answers has one for each topic of a producer.
+_MOST_QUESTIONS: Final = 8
 _UNTIL_THEN: Final = "records up to the client's own limit are sent, and larger ones are offloaded, with random ids"
 _ADVICE: Final = (
     "Check that the broker is running, and answers DescribeConfigs; or switch offloading off with automatic_offload = "
@@ -106,7 +109,8 @@ def limit_of(settings: Mapping[str, str | None]) -> TopicLimit:
         TopicLimit(max_bytes=5000, compacted=True, denied=False)
     """
     max_bytes, policy = (settings[name] for name in DESCRIBED)
-    return TopicLimit(None if max_bytes is None else int(max_bytes), "compact" in str(policy))
+    is_compacted = None if policy is None else "compact" in policy
+    return TopicLimit(None if max_bytes is None else int(max_bytes), is_compacted)
 
 
 def limit_without(code: int) -> TopicLimit | None:
@@ -132,8 +136,8 @@ class TopicLimits:
 
     A known limit is used while the broker is asked again, unless a record within it was refused. If the broker does not
     answer, the last known limit stays, or the topic counts as one without a known limit; a warning names the cure. That
-    is remembered for a minute, so one question is waited for, and not one for each record. Thread-safe; a question
-    about one topic does not delay others.
+    is remembered for a minute, so one question is waited for, and not one for each record. Thread-safe; unanswered
+    questions do not delay others, up to eight at a time.
 
     Args:
         admin: Asks the broker.
@@ -155,6 +159,9 @@ class TopicLimits:
         self._timeout_s = timeout_ms / 1000
         self._known = {topic: _Known(limit, math.inf) for topic, limit in answers.items()}
         self._asked: dict[str, Future[_Known]] = {}
+        self._queue: deque[tuple[str, Future[_Known]]] = deque()
+        self._threads = 0
+        self._told: str | None = None  # why there was no answer; of all topics, since one broker is at fault for all
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -218,11 +225,30 @@ class TopicLimits:
             if asked is not None:
                 return asked
             asked = self._asked[topic] = Future()
+            self._queue.append((topic, asked))
+            if self._threads == _MOST_QUESTIONS:
+                return asked
+            self._threads += 1
         try:
-            run_in_daemon_thread(partial(self._answer, topic, asked))
+            run_in_daemon_thread(self._answer_all)
         except PayloadStoreError as error:
+            with self._lock:
+                self._threads -= 1
             self._not_answered(topic, asked, error)
         return asked
+
+    def _answer_all(self) -> None:
+        """Answer questions until there are none."""
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._threads -= 1
+                    return
+                topic, asked = self._queue.popleft()
+            if self._is_closed:
+                self._not_answered(topic, asked, None)
+            elif self._asked.get(topic) is asked:  # otherwise it was waited for long enough
+                self._answer(topic, asked)
 
     def _answer(self, topic: str, asked: Future[_Known]) -> None:
         """Wait for the broker's answer, and remember it."""
@@ -232,6 +258,7 @@ class TopicLimits:
             self._not_answered(topic, asked, error)
         else:
             known = _Known(limit, time.monotonic() + ttl_s)
+            self._told = None
             self._remember(topic, asked, known)
             _pass(known, asked)
 
@@ -249,7 +276,9 @@ class TopicLimits:
         known = _Known(limit, time.monotonic() + _UNANSWERED_TTL_S, error)
         is_new = before is None or before.error is None
         if self._remember(topic, asked, known) and is_new and not self._is_closed:
-            _log.warning("%s: %s", _UNTIL_THEN if before is None else "the last known limit is used", error)
+            level = logging.DEBUG if self._told == str(reason) else logging.WARNING
+            self._told = str(reason)
+            _log.log(level, "%s: %s", _UNTIL_THEN if before is None else "the last known limit is used", error)
         _pass(known, asked)
         return known
 

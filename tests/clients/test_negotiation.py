@@ -107,6 +107,32 @@ def test_an_unknown_limit_is_presumed_once_a_batch_was_refused(stage: LargeMessa
     assert gate.admit(tombstone) is True
 
 
+def test_a_large_record_that_is_refused_again_says_nothing_about_small_ones() -> None:
+    limits = Unknown(t=0)
+    gate, large, small = negotiation(limits), record(20_000), record(10)
+    assert gate.admit_now(large)
+    refuse(gate, large)
+    finish(gate.admit(large))
+    assert gate.admit(large) is True
+    refuse(gate, large)
+    limits.learn("t")
+    assert gate.admit(small) is True
+    assert gate.admit(record(10)) is True, "together in a batch"
+    refuse(gate, small)
+    gate.count_off(small.state)
+
+
+def test_small_records_that_are_refused_again_go_alone() -> None:
+    gate = negotiation(Unknown(t=0))
+    small = record(10)
+    for _ in range(2):
+        assert gate.admit(small) is True
+        refuse(gate, small)
+        finish(gate.admit(small))
+    assert gate.admit(record(10)) is True
+    assert gate.admit(record(10)) is False
+
+
 def test_the_clients_limit_gives_way_to_the_topics() -> None:
     limits = Limits(t=5_000_000, low=2_000_000)
     gate = Negotiation(limits, None, batch_bytes=1_000_000, message_max_bytes=1_000_000, learnt_max_bytes=10**9)

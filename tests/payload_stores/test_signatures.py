@@ -147,6 +147,22 @@ def logged(function: Any) -> Any:
     return call
 
 
+def narrow(function: Any) -> Any:
+    @functools.wraps(function)
+    def call(self: Any, topic: str, data: Any) -> Any:
+        return function(self, topic, data)
+
+    return call
+
+
+class Narrowed(MemoryStore):
+    """The decorator takes less than the function in it."""
+
+    @narrow
+    def publish(self, topic: str, data: Any, context: Any = PublishContext(payload_id="7")) -> str:  # noqa: B008
+        return super().publish(topic, data, context)
+
+
 class Decorated(MemoryStore):
     @logged
     def publish(self, topic: str, data: Any) -> str:
@@ -158,7 +174,7 @@ class Below(Positional):
         return super().download(reference)
 
 
-WITHOUT_CONTEXT = [Positional, OtherNames, OnlyNamed, OwnOption, Static, OfClass, Decorated, Below]
+WITHOUT_CONTEXT = [Positional, OtherNames, OnlyNamed, OwnOption, Static, OfClass, Decorated, Narrowed, Below]
 
 
 @pytest.mark.parametrize("cls", [*WITHOUT_CONTEXT, OnlyId, Mixed])
@@ -227,19 +243,81 @@ def test_methods_that_take_everything_are_called_as_they_are() -> None:
     assert MemoryStore.id is identify is PayloadStore.id
 
 
-def test_a_function_of_c_without_a_signature_gets_all() -> None:
+def test_a_function_of_c_without_a_signature_gets_all_of_its_contract() -> None:
     class OfC:
-        publish = staticmethod(max)  # raises TypeError for arguments of several kinds: it was called
+        publish = staticmethod(max)
         download = staticmethod(bytes.fromhex)
 
-    store = KipStore(OfC(), "OfC")  # type: ignore[arg-type]
-    with pytest.raises(TypeError):
-        store.publish("alerts", b"")
-    assert store.download("00") == b"\0"
+    class Whole(MemoryStore):
+        publish = staticmethod(max)  # type: ignore[assignment]
+
+    # The message names one of the arguments, of two or of three.
+    with pytest.raises(TypeError, match="'bytes' and 'str'"):
+        KipStore(OfC(), "OfC").publish("alerts", b"", CONTENT)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="'bytes' and 'str'"):
+        open_store(Whole, {}).publish("alerts", b"", CONTENT)
+    assert KipStore(OfC(), "OfC").download("00") == b"\0"  # type: ignore[arg-type]
+    assert not KipStore(OfC(), "OfC").follows_context  # type: ignore[arg-type]
+
+
+def undecorated(function: Any) -> Any:
+    """A decorator that does not say what the function takes."""
+
+    def call(*arguments: Any) -> Any:
+        return function(*arguments)
+
+    return call
+
+
+def with_options(function: Any) -> Any:
+    def call(self: Any, topic: str, data: bytes, **named: Any) -> Any:
+        return function(self, topic, data, **named)
+
+    return call
+
+
+@pytest.mark.parametrize("decorator", [undecorated, with_options])
+def test_a_decorator_does_not_make_the_kips_publish_take_a_context(decorator: Any) -> None:
+    cls = type("Wrapped", (Shelf,), {"publish": decorator(Shelf.publish), "id": undecorated(Shelf.id)})
+    store = open_store(cls, {"shelf.room": "hall"})
+    assert store.download(store.publish("alerts", b"payload", CONTENT)) == b"payload"
+    assert store.id(b"payload", CONTENT) == store.id(b"payload")
+    assert not store.follows_context
+
+
+def tls(_self: object, topic: str, data: bytes, ssl_context: Any = None) -> str:
+    assert ssl_context is None
+    return f"memory:///{topic}/{len(data)}"
+
+
+def numbered(_self: object, topic: str, data: bytes, _part: int = 1) -> str:
+    assert _part == 1
+    return f"memory:///{topic}/{len(data)}"
+
+
+@pytest.mark.parametrize("base", [MemoryStore, Shelf])
+@pytest.mark.parametrize("publish", [tls, numbered])
+def test_another_optional_parameter_gets_no_context(base: Any, publish: Any) -> None:
+    store = open_store(type("Own", (base,), {"publish": publish}), {"shelf.room": "hall"})
+    assert store.publish("alerts", b"payload", CONTENT) == "memory:///alerts/7"
+    assert not store.follows_context
 
 
 async def coroutine(_self: object, topic: str, data: bytes) -> str:
     return f"{topic}{len(data)}"
+
+
+class Asynchronous:
+    async def __call__(self, topic: str, data: bytes) -> str:
+        return f"{topic}{len(data)}"
+
+
+def generator(_self: object, topic: str, data: bytes) -> Any:
+    yield f"{topic}{len(data)}"
+
+
+async def async_generator(_self: object, topic: str, data: bytes) -> Any:
+    yield f"{topic}{len(data)}"
 
 
 WRONG: list[tuple[str, Any, str]] = [
@@ -253,6 +331,9 @@ WRONG: list[tuple[str, Any, str]] = [
     ),
     ("publish", lambda _self, topic, data, *, room: (topic, data, room), r"it requires room"),
     ("publish", coroutine, r"it is a coroutine function"),
+    ("publish", Asynchronous(), r"it is a coroutine function"),
+    ("publish", generator, r"it is a generator function"),
+    ("publish", async_generator, r"it is a generator function"),
     ("publish", None, r"it is not callable"),
     ("download", lambda _self: b"", r"it does not take reference"),
     ("download", lambda _self, reference, size: (reference, size), r"it requires size"),

@@ -13,7 +13,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.callbacks import shielded, take_exception
-from payload_stores.errors import ContextualError
+from payload_stores.errors import ContextualError, text_of
 from serde_chain.base import SupportsUploads
 from serde_chain.clients.client_chains import delete_payload
 from serde_chain.clients.confluent.delivery_reports import CheckedReports, failure_of, interrupted_report
@@ -76,7 +76,7 @@ class NotSentError(KafkaError):
         elif isinstance(error, SerializationError) and error.about_record:  # not an unavailable store
             code = KafkaError._KEY_SERIALIZATION if error.field == "key" else KafkaError._VALUE_SERIALIZATION  # noqa: SLF001
         is_transient = isinstance(error, ContextualError) and error.transient
-        report = cls(code, f"{type(error).__name__}: {error}", False, is_transient, txn_requires_abort)
+        report = cls(code, f"{type(error).__name__}: {text_of(error)}", False, is_transient, txn_requires_abort)
         report.__cause__ = error
         return report
 

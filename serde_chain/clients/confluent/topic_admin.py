@@ -51,7 +51,8 @@ class ConfluentAdmin:
             if limit is None:
                 raise
             return limit
-        return limit_of({name: entries[name].value for name in DESCRIBED})
+        # A service may report some settings only.
+        return limit_of({name: entries[name].value if name in entries else None for name in DESCRIBED})
 
     def may_wait(self) -> bool:
         """See :class:`~serde_chain.clients.topic_limits.TopicAdmin`: confluent_kafka has threads of its own."""

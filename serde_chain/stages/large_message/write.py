@@ -48,6 +48,7 @@ from serde_chain.stages.large_message.stores import LargeMessage, without_deadli
 from serde_chain.stages.large_message.streams import HELD_BYTES, Source, source_of
 from serde_chain.telemetry import Observer, observer
 from serde_chain.transfer import Transfer, finish, then
+from serde_chain.wire.kip1159 import MAX_REFERENCE_BYTES
 from serde_chain.wire.reference_format import Reference
 
 __all__ = ["LargeMessageSerializer"]
@@ -525,6 +526,13 @@ def _checked(url: object, store: PayloadStore) -> str:
     if not isinstance(url, str):
         raise PayloadStoreError(
             f"the store returned {type(url).__name__} for a payload, not a reference", store=store.scheme
+        )
+    # A record with another one could not be sent, or not be read.
+    size = len(url.encode(errors="surrogatepass"))
+    if not 0 < size <= MAX_REFERENCE_BYTES or any("\ud800" <= character <= "\udfff" for character in url):
+        raise PayloadStoreError(
+            f"the store returned a reference of {size} bytes, expected UTF-8 of 1 to {MAX_REFERENCE_BYTES}",
+            store=store.scheme,
         )
     return url
 

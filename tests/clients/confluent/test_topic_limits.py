@@ -2,6 +2,7 @@
 
 import gc
 import random
+import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -92,6 +93,26 @@ def test_what_the_broker_says(broker: KafkaBroker, new_topic: "NewTopic") -> Non
     asked.close()
 
 
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"max.message.bytes": "5000"}, TopicLimit(5000)),
+        ({"cleanup.policy": "compact"}, TopicLimit(compacted=True)),
+        ({}, TopicLimit()),
+    ],
+)
+def test_a_service_that_reports_some_settings_only(settings: dict[str, str], limit: TopicLimit) -> None:
+    class Service:
+        def describe_configs(self, resources: list[ConfigResource], **_: Any) -> dict[ConfigResource, Future[Any]]:
+            answer: Future[Any] = Future()
+            answer.set_result({name: ConfigEntry(name, value) for name, value in settings.items()})
+            return {resources[0]: answer}
+
+    admin = ConfluentAdmin({})
+    admin._client = Service()
+    assert admin.describe("t", 10) == limit
+
+
 def test_a_closed_producer_has_no_connection_left(new_producer: "NewProducer", topic: str) -> None:
     before = clients()
     with new_producer(**AUTO) as producer:
@@ -155,6 +176,60 @@ def test_an_unanswered_question_is_remembered_and_named_once(caplog: pytest.LogC
     with pytest.raises(TopicLimitError, match="automatic_offload = false"):
         asked.find("t")
     asked.close()
+
+
+class Silent:
+    """Never answers within the deadline; a test ends it."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+        self.ended = threading.Event()
+
+    def describe(self, topic: str, timeout_s: float) -> TopicLimit:
+        self.asked.append(topic)
+        self.ended.wait(timeout_s)
+        raise RuntimeError("no answer")
+
+    def may_wait(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self.ended.set()
+
+
+def test_a_broker_that_never_answers_costs_neither_a_thread_nor_a_warning_for_each_topic(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    admin = Silent()
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=60_000)
+    before = threading.active_count()
+    for number in range(1000):
+        assert asked.known(f"topic-{number}") is None
+    assert threading.active_count() - before <= 8
+    admin.ended.set()
+    assert asked.learn("topic-999") == TopicLimit()
+    assert sorted(admin.asked) == sorted(f"topic-{number}" for number in range(1000))
+    assert len(caplog.records) == 1
+    with pytest.raises(TopicLimitError, match="no answer"):
+        asked.find("topic-0")
+
+
+def test_a_question_that_waits_for_others_has_its_deadline() -> None:
+    admin = Silent()
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=60_000)
+    for number in range(8):
+        asked.known(f"topic-{number}")
+    until = time.monotonic() + 30
+    while len(admin.asked) < 8 and time.monotonic() < until:
+        time.sleep(0.001)
+    asked._timeout_s = -0.9  # with the grace, a tenth of a second
+    began = time.monotonic()
+    assert asked.learn("last") == TopicLimit()
+    assert time.monotonic() - began < 10
+    assert "last" not in admin.asked
+    asked.known("closed")
+    asked.close()
+    assert asked.learn("closed") == TopicLimit()
 
 
 def test_the_question_for_one_topic_holds_up_no_other(broker: KafkaBroker, new_topic: "NewTopic") -> None:

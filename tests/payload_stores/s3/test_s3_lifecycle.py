@@ -24,6 +24,7 @@ def rule(where: object, days: int = 9, **more: object) -> dict[str, Any]:
         ([], None),
         ([rule({"Prefix": "pre/alerts/"})], 9),
         ([rule({"Prefix": ""})], 9),
+        ([rule({}, 2**31 - 1)], 999_999_999),
         ([rule({})], 9),
         ([rule({"Prefix": "pre/al"})], 9),
         ([rule({"Prefix": "pre/alerts/ab"})], 9),  # some of them

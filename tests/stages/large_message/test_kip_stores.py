@@ -216,6 +216,17 @@ def test_what_a_download_returns_is_checked(returned: Any) -> None:
     assert not caught.value.about_record
 
 
+@pytest.mark.parametrize("reference", ["", "x" * 8193, "é" * 4097, "half of a pair: \ud800"])
+def test_a_reference_that_no_record_can_have_is_the_stores_fault(reference: str) -> None:
+    """Otherwise the record would be sent, and be readable by nobody."""
+    cls = type("Wrong", (Shelf,), {"publish": lambda _self, topic, data: f"{topic}{data}"[:0] + reference})
+    with pytest.raises(PayloadStoreError, match="the store returned a reference of") as caught:
+        written(cls)
+    assert not caught.value.about_record
+    longest = type("Long", (Shelf,), {"publish": lambda _self, topic, data: f"{topic}{data}"[:0] + "x" * 8192})
+    assert len(written(longest)[0]) == 8192
+
+
 def test_readers_of_several_stores_use_the_scheme(tmp_path: Path) -> None:
     """Without one, a store gets what no other claims."""
     local = {"class": "local", "local.path": str(tmp_path)}

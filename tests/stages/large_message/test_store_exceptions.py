@@ -4,6 +4,8 @@ import io
 import pickle
 import signal
 import socket
+import threading
+import traceback
 import urllib.error
 from collections.abc import Callable, Iterator
 from errno import EHOSTUNREACH, ENETUNREACH, ENOSPC
@@ -87,6 +89,13 @@ def answered(status: int) -> requests.HTTPError:
     return requests.HTTPError("an error status", response=response)
 
 
+class Unspeakable(Exception):  # noqa: N818
+    """It has no text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
 PERMANENT: list[Exception] = [
     RuntimeError("quota"),
     KeyError("payload"),
@@ -94,6 +103,8 @@ PERMANENT: list[Exception] = [
     PermissionError(13, "denied"),
     OSError(ENOSPC, "no space"),
     answered(403),
+    Unspeakable(),
+    ExceptionGroup("of a task group", [ConnectionResetError(), ValueError("wrong")]),
 ]
 TRANSIENT: list[Exception] = [
     ConnectionResetError("reset by peer"),
@@ -110,6 +121,7 @@ TRANSIENT: list[Exception] = [
     botocore.exceptions.EndpointConnectionError(endpoint_url="http://localhost"),
     answered(503),
     raised_from(RuntimeError("the library's own"), ConnectionAbortedError()),
+    ExceptionGroup("of a task group", [ConnectionResetError(), ExceptionGroup("inner", [TimeoutError()])]),
 ]
 ALL = [*((error, False) for error in PERMANENT), *((error, True) for error in TRANSIENT)]
 PAYLOAD = b"payload" * 10
@@ -244,6 +256,29 @@ def test_errors_of_stores_and_what_is_no_exception_pass(tmp_path: Path, way: str
     assert "the store failed" not in str(caught.value)
     if isinstance(caught.value, PayloadStoreError):
         assert caught.value.about_record is isinstance(failure, PayloadNotFoundError)
+
+
+def test_an_exception_with_neither_text_nor_pickles_survives_pickling(tmp_path: Path) -> None:
+    ways = Ways(tmp_path)
+    ways.store.failure = failure = Unspeakable()
+    failure.lock = threading.Lock()  # type: ignore[attr-defined]
+    with pytest.raises(PayloadStoreError) as caught:
+        ways.all()["down"]()
+    copied = pickle.loads(pickle.dumps(caught.value))  # noqa: S301  our own
+    assert "the store failed: Unspeakable: (no text)" in str(copied)
+    assert not copied.about_record
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_payload_among_an_exceptions_arguments_is_dropped(tmp_path: Path, way: str, kind: Any) -> None:
+    ways = Ways(tmp_path)
+    ways.store.failure = KeyError(kind(PAYLOAD), "attic")
+    with pytest.raises(PayloadStoreError, match=f"{kind.__name__} of length 70.*attic") as caught:
+        ways.all()[way]()
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "payloadpayload" not in shown
+    assert b"payloadpayload" not in pickle.dumps(caught.value)
 
 
 def test_memory_is_no_fault_of_the_store(tmp_path: Path) -> None:
