@@ -98,7 +98,9 @@ def is_transient(error: BaseException) -> bool:
     return False
 
 
-def translated_error(error: Exception, store: str | None, subject: str | None = None) -> PayloadStoreError:
+def translated_error(
+    error: Exception, store: str | None, *, topic: str | None = None, reference: str | None = None
+) -> PayloadStoreError:
     """The error of a store for an exception of its own code or library, which says nothing about the record.
 
     The same in both directions: transient for connection and time-out errors, otherwise permanent.
@@ -106,13 +108,14 @@ def translated_error(error: Exception, store: str | None, subject: str | None = 
     Args:
         error: The exception, which the caller sets as ``__cause__``.
         store: The store's scheme, if known.
-        subject: The topic, or the reference, of the call.
+        topic: The topic of the call, if it has one.
+        reference: Its reference, likewise; of any form, even that of a topic's name.
 
     Raises:
         Exception: A signal handler raised it.
 
     Example:
-        >>> translated_error(RuntimeError("quota"), "shelf", "alerts").message
+        >>> translated_error(RuntimeError("quota"), "shelf", topic="alerts").message
         'the store failed: RuntimeError: quota'
     """
     let_through(error)
@@ -122,14 +125,15 @@ def translated_error(error: Exception, store: str | None, subject: str | None = 
         f"the store failed: {type(error).__name__}: {text_of(error)}"[:_MOST_TEXT],
         hint="Stores raise the errors of payload_stores.errors; any other exception counts as a fault of the store",
         store=store,
-        **({} if subject is None else {"reference" if "/" in subject else "topic": subject[:_MOST_TEXT]}),
+        topic=topic,
+        reference=None if reference is None else reference[:_MOST_TEXT],
     )
     failure.is_translated = True
     return failure
 
 
 @contextmanager
-def translated(store: str | None, subject: str | None = None) -> Iterator[None]:
+def translated(store: str | None, *, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
     """Within a ``with`` block, raise a store's own exceptions as :class:`~payload_stores.errors.PayloadStoreError`.
 
     Errors of this library pass: they say themselves what is at fault. So does MemoryError, and what is no
@@ -137,13 +141,14 @@ def translated(store: str | None, subject: str | None = None) -> Iterator[None]:
 
     Args:
         store: The store's scheme, if known.
-        subject: The topic, or the reference, of the call.
+        topic: The topic of the call, if it has one.
+        reference: Its reference, likewise.
 
     Raises:
         PayloadStoreError: The block raised any other exception, which is the ``__cause__``.
 
     Example:
-        >>> with translated("memory", "alerts"):
+        >>> with translated("memory", topic="alerts"):
         ...     raise RuntimeError("quota")
         Traceback (most recent call last):
             ...
@@ -154,7 +159,7 @@ def translated(store: str | None, subject: str | None = None) -> Iterator[None]:
     except (ContextualError, MemoryError):
         raise
     except Exception as error:
-        raise translated_error(error, store, subject) from error
+        raise translated_error(error, store, topic=topic, reference=reference) from error
 
 
 def kinds_of(names: tuple[tuple[str, str], ...]) -> tuple[type[BaseException], ...]:

@@ -222,6 +222,8 @@ def configure(plugin: Any, label: str, *arguments: object, signature: str) -> No
     Raises:
         ConfigError: As the method; or it does not accept the arguments.
     """
+    if inspect.iscoroutinefunction(plugin.configure):  # its call would do nothing
+        raise ConfigError(f"{label}.configure is a coroutine function", hint=f"Define {signature}")
     try:
         plugin.configure(*arguments)
     except TypeError as error:

@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, BinaryIO, TypeVar, cast
 
-from payload_stores.base import Buffer, PayloadInfo, PublishContext
+from payload_stores.base import Buffer, PayloadInfo, PublishContext, StoredRecord
 from payload_stores.buffers import checked_range
 from payload_stores.errors import PayloadStoreError
 from payload_stores.foreign_errors import translated
@@ -44,9 +44,28 @@ class Translated(Middleware):
     """
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
-        subject = args[0] if isinstance(args[0], str) else None  # not several references
-        with translated(self.scheme, subject):
+        reference = args[0] if isinstance(args[0], str) else None  # not several references
+        with translated(self.scheme, reference=reference):
             return operation(*args)
+
+    def _of_topic(self, operation: Callable[..., T], topic: str, *args: Any) -> T:
+        with translated(self.scheme, topic=topic):
+            return operation(topic, *args)
+
+    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
+        return self._of_topic(self.store.publish, topic, data, context)
+
+    def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
+        return self._of_topic(self._inner.publish_record, topic, record, context)
+
+    def expiration(self, topic: str) -> timedelta | None:
+        return self._of_topic(self._inner.expiration, topic)
+
+    def set_expiration(self, topic: str, age: timedelta | None) -> None:
+        self._of_topic(self._inner.set_expiration, topic, age)
+
+    def unprepared(self, topic: str) -> str | None:
+        return self._of_topic(self._inner.unprepared, topic)
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         with translated(self.scheme):
@@ -59,7 +78,7 @@ class Translated(Middleware):
     def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
         source = _Source(reader)
         try:
-            with translated(self.scheme, topic):
+            with translated(self.scheme, topic=topic):
                 return super().publish_stream(topic, cast("BinaryIO", source), context)
         except PayloadStoreError as error:
             if source.error is None or error.__cause__ is not source.error:
@@ -67,14 +86,14 @@ class Translated(Middleware):
         raise source.error
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        with translated(self.scheme, topic):
+        with translated(self.scheme, topic=topic):
             listed = super().list(topic, prefix=prefix, before=before)
         return _each(self.scheme, topic, listed)
 
     def list_range(
         self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
     ) -> Iterator[PayloadInfo]:
-        with translated(self.scheme, topic):
+        with translated(self.scheme, topic=topic):
             listed = super().list_range(topic, after=after, until=until, before=before)
         return _each(self.scheme, topic, listed)
 
@@ -88,7 +107,7 @@ class Translated(Middleware):
 
 
 def _each(scheme: str, topic: str, listed: Iterator[PayloadInfo]) -> Iterator[PayloadInfo]:
-    with translated(scheme, topic):
+    with translated(scheme, topic=topic):
         yield from listed
 
 

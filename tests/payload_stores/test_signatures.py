@@ -355,6 +355,15 @@ def test_a_signature_that_cannot_work_is_refused_when_the_store_is_opened(
         assert f"as in KIP-1159 {method}(self, " in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("base", [MemoryStore, Shelf])
+def test_settings_are_not_read_by_a_coroutine(base: Any) -> None:
+    async def configure(_self: object, _config: Mapping[str, object]) -> None:
+        """Nothing would call it."""
+
+    with pytest.raises(ConfigError, match=r"Wrong\.configure is a coroutine function"):
+        open_store(type("Wrong", (base,), {"configure": configure}), {"shelf.room": "hall"})
+
+
 def test_a_method_of_an_instance_is_checked_too() -> None:
     store = MemoryStore()
     store.publish = lambda topic, data: f"{topic}{data}"  # type: ignore[assignment, misc, method-assign]

@@ -73,7 +73,7 @@ class LazyHandle(PayloadHandle):
     def _explained(self) -> Iterator[None]:
         """Add the record's position to the store's errors, as a chain does."""
         try:
-            with translated(self._stage.scheme_of(self._reference.url), self._reference.url):
+            with translated(self._stage.scheme_of(self._reference.url), reference=self._reference.url):
                 yield
         except PayloadStoreError as error:
             raise in_chain(error).add_context(**self._place) from error

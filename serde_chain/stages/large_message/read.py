@@ -351,7 +351,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
             if (other := self._other_owner(store, reference.url)) is None:
                 raise
             return self.fetch(other, reference, topic)
-        with translated(store.scheme, reference.url):
+        with translated(store.scheme, reference=reference.url):
             memoryview(payload).release()  # TypeError for a store that returns no bytes
         if reference.compression is not None:
             return offload_codecs.decompress(reference.compression, payload, self._max_bytes)

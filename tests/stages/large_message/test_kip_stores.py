@@ -48,6 +48,13 @@ class RandomShelf(Shelf):
         return f"{uuid4()}-{len(data)}"
 
 
+class Lost(Shelf):
+    """Its full paths could be topics."""
+
+    def publish(self, topic: str, data: bytes) -> str:
+        return f"{topic}-{len(data)}"
+
+
 class OwnIds(MemoryStore):
     """A whole store with the KIP's ``id`` and ``publish``."""
 
@@ -225,6 +232,14 @@ def test_a_reference_that_no_record_can_have_is_the_stores_fault(reference: str)
     assert not caught.value.about_record
     longest = type("Long", (Shelf,), {"publish": lambda _self, topic, data: f"{topic}{data}"[:0] + "x" * 8192})
     assert len(written(longest)[0]) == 8192
+
+
+def test_a_full_path_in_an_error_is_no_topic() -> None:
+    """It may look like one: a UUID, say."""
+    data, ctx = written(Lost)
+    with pytest.raises(PayloadStoreError, match="the store failed: KeyError") as caught:
+        read(Lost, data, ctx)
+    assert (caught.value.topic, caught.value.context["reference"]) == ("alerts", f"alerts-{len(PAYLOAD)}")
 
 
 def test_readers_of_several_stores_use_the_scheme(tmp_path: Path) -> None:
