@@ -266,8 +266,9 @@ def drop_data(error: BaseException) -> None:
 
 
 def _shown(argument: object) -> object:
-    is_data = isinstance(argument, (bytes, bytearray, memoryview))
-    return f"{type(argument).__name__} of length {len(argument)}" if is_data else argument
+    if isinstance(argument, (bytes, bytearray, memoryview)):
+        return f"{type(argument).__name__} of length {len(argument)}"
+    return argument
 
 
 def release(error: BaseException) -> None:
