@@ -40,7 +40,7 @@ HEADERS: Final = Option(
     "entry.metadata.headers",
     boolean,
     False,
-    doc=f"hand a value's time and index on in the headers {ENTRY_TIMESTAMP} and {ENTRY_INDEX}, in decimal digits",
+    doc=f"readers add a value's time and index to its headers: {ENTRY_TIMESTAMP}, {ENTRY_INDEX}, in decimal digits",
 )
 
 
@@ -149,7 +149,7 @@ class EntryMetadataDeserializer(Deserializer[bytes]):
             require_headers(ctx)
         except EncodeError:
             raise DecodeError(
-                "time and index cannot be handed on: the record was passed without a list of headers",
+                "time and index cannot be added as headers: the record was passed without a list of headers",
                 hint=f"Pass a RecordContext, use serde_chain.Consumer, or set {HEADERS.name} = false",
             ).marked(about_record=False) from None
         set_headers(ctx, known)

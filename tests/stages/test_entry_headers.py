@@ -147,7 +147,7 @@ class ConfluentContext:
 @pytest.mark.parametrize("ctx", [None, ConfluentContext()])
 def test_where_there_is_no_place_for_them(ctx: Any) -> None:
     value, _ = CASES["both"]
-    with pytest.raises(DecodeError, match=r"cannot be handed on.*entry\.metadata\.headers = false") as caught:
+    with pytest.raises(DecodeError, match=r"cannot be added as headers.*entry\.metadata\.headers = false") as caught:
         reader()(value, ctx)
     assert not caught.value.about_record
     assert reader()(b"x", ctx) == "x"

@@ -52,6 +52,12 @@ def test_a_topic_without_frames_is_searched_as_before(
     assert offset_at(config, topic, 0, -5) == 0
 
 
+@pytest.mark.parametrize("more", ["-missing", ""])
+def test_a_missing_partition_is_named(kept: Callable[..., str], config: dict[str, Any], more: str) -> None:
+    with pytest.raises(StampError, match=r"the partition cannot be read: .*Check topic and partition"):
+        offset_at(config, kept() + more, 7, BEGIN_MS)
+
+
 def test_frames_that_were_switched_on_later(kept: Callable[..., str], config: dict[str, Any], fill: Fill) -> None:
     topic = kept(2)
     fill(topic, [*map(plain, range(50)), *map(framed, range(50, 100))])

@@ -130,11 +130,13 @@ def _finding(message: Any, error: SerializationError) -> Finding:
 
 def _compared(what: str, written: list[str], read: list[str], topic: str | None) -> Check:
     if written == read[::-1]:
-        return Check("deserializers", Level.OK, f"they undo what {what} has: {', '.join(written)}", topic=topic)
+        return Check(
+            "deserializers", Level.OK, f"value.deserializers reverses {what}: {', '.join(written)}", topic=topic
+        )
     return Check(
         "deserializers",
         Level.ERROR,
-        f"{what} has {', '.join(written)}, and value.deserializers undo {', '.join(read[::-1])}",
+        f"{what} has {', '.join(written)}, and value.deserializers reverses {', '.join(read[::-1])}",
         f"Set value.deserializers = {', '.join(written[::-1])}",
         topic,
     )

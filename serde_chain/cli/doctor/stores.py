@@ -313,7 +313,8 @@ def _compared(age: timedelta | None, name: str, topic: str, facts: TopicFacts) -
         return Level.ERROR, f"{deletes}, but {keeps}", change
     longest = timedelta(milliseconds=facts.longest_ms)
     proposed = propose_expiration(facts.longest_ms) or longest
-    change = f'Set its expiration to {_days(proposed)}: open_store("{name}", config).set_expiration("{topic}", …)'
+    call = f'open_store("{name}", config).set_expiration("{topic}", timedelta(days={proposed / timedelta(days=1):g}))'
+    change = f"Set its expiration to {_days(proposed)}: {call}"
     sweep = f"or run serde-chain sweep CONFIG {topic} regularly"
     level = Level.WARNING
     # Kafka deletes whole segments: the oldest records of one live until it ends, and then for the retention.

@@ -193,7 +193,7 @@ def cleanup(look: Look) -> Iterator[Check]:
                 "ids",
                 Level.WARNING,
                 f"the topic is compacted, and {ID.name} is unset, so ids depend on the client: content ids, but random "
-                "ones with kafka-python and in chains without a client, which do not ask for that",
+                "ones with kafka-python and in chains without a client, which cannot ask for the policy",
                 f"Set {ID.name} = keyed or content",
                 topic,
             )

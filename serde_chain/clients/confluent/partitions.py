@@ -71,6 +71,7 @@ def log_error(error: Any) -> None:
 
 # Retriable, although librdkafka does not say so.
 _LATER: Final = frozenset({"_TIMED_OUT", "_MSG_TIMED_OUT", "_TRANSPORT", "_ALL_BROKERS_DOWN"})
+_MISSING: Final = frozenset({"_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC", "UNKNOWN_TOPIC_OR_PART"})
 
 
 def is_transient(error: Any) -> bool:
@@ -370,8 +371,9 @@ class PartitionReader:
                     time.sleep(_SOON_S)
                     continue
                 self._consumer.poll(0)  # lets the client report its errors
-                raise self.failure(
-                    self._problem("the broker did not answer", error.args[0]),
-                    hint="Check bootstrap.servers and that the broker runs",
-                    topic=topic,
-                ).marked(transient=is_transient(error.args[0])) from error
+                what, hint = "the broker did not answer", "Check bootstrap.servers and that the broker runs"
+                if name in _MISSING:
+                    what, hint = "the partition cannot be read", "Check topic and partition, and bootstrap.servers"
+                raise self.failure(self._problem(what, error.args[0]), hint=hint, topic=topic).marked(
+                    transient=is_transient(error.args[0])
+                ) from error
