@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, json_format
+from google.protobuf.struct_pb2 import ListValue
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from serde_chain.spark import decode, deserialize, encode
@@ -125,3 +126,19 @@ def test_a_message_that_can_contain_itself_is_read_as_far_as_the_schema_says(
     column = deserialize("value", None, config, schema="id bigint, branch struct<id bigint>")
     [found] = records(spark, data).select(column.alias("tree")).collect()
     assert found["tree"].asDict(recursive=True) == {"id": 1, "branch": {"id": 2}}
+
+
+@pytest.mark.parametrize(
+    ("type_", "expected"),
+    [("map<string, double>", {"flux": 1.5, "none": None}), ("struct<flux: double>", {"flux": 1.5})],
+)
+def test_a_struct_is_what_it_stands_for(spark: SparkSession, type_: str, expected: dict[str, float | None]) -> None:
+    config: Config = {
+        "value.deserializer": "protobuf",
+        "protobuf.message.class": "google.protobuf.struct_pb2.ListValue",
+    }
+    data = json_format.ParseDict([{"flux": 1.5, "none": None}], ListValue()).SerializeToString()
+    column = deserialize("value", None, config, schema=f"array<{type_}>")
+    [found] = records(spark, data).select(column.alias("structs")).collect()
+    [struct] = found["structs"]
+    assert (struct if type_.startswith("map") else struct.asDict()) == expected

@@ -25,7 +25,7 @@ _MESSAGE: Final = 10
 
 
 def arrow_type(descriptor: Any) -> Any:
-    """The Arrow type of a message, for the result of :func:`~serde_chain.stages.protobuf.schema.to_dict`.
+    """The Arrow type of a message, for the result of :func:`~serde_chain.stages.protobuf.dictionaries.to_dict`.
 
     Enums are their names, or their numbers as text if the schema has no name; protobuf's well-known messages, such as
     timestamps, are structs of their fields.
@@ -83,7 +83,7 @@ class ProtobufBatch(BatchForm):
         descriptor: The configured message's descriptor; None if each record names its own.
         locate: Finds how to read a record, as :meth:`.stage.ProtobufDeserializer.located`.
         parse: Reads a message of a class.
-        to_dict: Converts a message of a number of bytes; ``nameless`` as for :func:`.schema.to_dict`.
+        to_dict: Converts a message of a number of bytes; ``nameless`` as for :func:`.dictionaries.to_dict`.
     """
 
     def __init__(

@@ -2,7 +2,8 @@
 
 Each field becomes a column of encoded bytes, empty where the field is absent, and the columns of a message are joined
 (Protobuf's "Encoding"; fields in the order of their numbers, as Google's library writes them). What has no such form is
-not taken: maps, whose entries must be sorted, groups, and values that need a conversion. The stage is then called for
+not taken: maps, whose entries must be sorted, groups, ``Struct``,
+``Value`` and ``ListValue``, and values that need a conversion. The stage is then called for
 each row, and reports the errors.
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from serde_chain.arrow.kernels import Kernels
+from serde_chain.stages.protobuf.dictionaries import is_dynamic
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
 __all__ = ["ProtobufWriter"]
@@ -93,6 +95,8 @@ class _Encoding(Kernels):
 
     def message(self, descriptor: Any, column: Any) -> Any:
         """The messages in a column of structs, without frame; empty ones where it is null."""
+        if is_dynamic(descriptor):
+            raise ValueError(f"{descriptor.full_name} stands for values of any type")
         if not self.arrow.types.is_struct(column.type):
             raise ValueError(f"{descriptor.full_name} is {column.type} in the table")
         names = [field.name for field in column.type]

@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any
 
 from serde_chain.base import NO_FIELDS, FieldType
+from serde_chain.stages.protobuf.dictionaries import is_dynamic
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
 __all__ = ["field_type"]
@@ -26,6 +27,8 @@ def field_type(descriptor: Any) -> FieldType:
     known: dict[str, FieldType] = {}
 
     def of_message(message: Any) -> FieldType:
+        if is_dynamic(message):
+            return NO_FIELDS
         if message.full_name not in known:
             known[message.full_name] = FieldType(fields=cache(lambda: fields_of(message)))
         return known[message.full_name]

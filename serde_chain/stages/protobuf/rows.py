@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Final, TypeAlias
 
 from payload_stores.plugins import require
+from serde_chain.stages.protobuf.dictionaries import is_dynamic, is_value
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
 __all__ = ["message_fitter"]
@@ -23,7 +24,8 @@ _NUMBER: Final = re.compile(r"-?[0-9]{1,10}")
 def message_fitter(descriptor: Any, type_: Any) -> Convert | None:
     """Make a function that reverses the conversion of fields for which Spark lacks a type.
 
-    Unsigned 64-bit integers are decimals there, and enum values without a name are their numbers as text.
+    Unsigned 64-bit integers are decimals there, and enum values without a name are their numbers as text. A null in a
+    column is an absent ``Value``, not one that is null.
 
     Args:
         descriptor: The message's descriptor.
@@ -33,14 +35,23 @@ def message_fitter(descriptor: Any, type_: Any) -> Convert | None:
         A function from a value, whose maps are dictionaries already, to one for the message's class; None if nothing
         needs a conversion.
     """
-    if not require("pyarrow.types", "arrow").is_struct(type_):
+    if not require("pyarrow.types", "arrow").is_struct(type_) or is_dynamic(descriptor):
         return None
     known = descriptor.fields_by_name
+    optional = [field.name for field in type_ if field.name in known and is_value(known[field.name])]
     made = {field.name: _field(known[field.name], field.type) for field in type_ if field.name in known}
     changed = [(name, convert) for name, convert in made.items() if convert is not None]
-    if not changed:
+    if not changed and not optional:
         return None
-    return lambda message: message | {name: convert(message[name]) for name, convert in changed}
+
+    def convert_all(message: Any) -> Any:
+        made = message | {name: convert(message[name]) for name, convert in changed}
+        for name in optional:
+            if made[name] is None:
+                del made[name]
+        return made
+
+    return convert_all
 
 
 def _field(field: Any, type_: Any) -> Convert | None:

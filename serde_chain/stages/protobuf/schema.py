@@ -6,7 +6,7 @@ import base64
 import binascii
 import importlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -37,8 +37,8 @@ __all__ = [
     "is_recursive",
     "is_repeated",
     "message_class",
+    "messages_within",
     "parse_file",
-    "to_dict",
     "top_level_names",
     "type_in",
     "type_of",
@@ -316,15 +316,15 @@ def type_of(descriptor: Any) -> MessageType:
 
 def has_maps(descriptor: Any) -> bool:
     """Whether a message, or one within it, has map fields, whose order varies between encodings."""
-    return any(inner.GetOptions().map_entry for inner in _within(descriptor))
+    return any(inner.GetOptions().map_entry for inner in messages_within(descriptor))
 
 
 def is_recursive(descriptor: Any) -> bool:
     """Whether a message, or one within it, is recursive, and so unbounded in depth."""
-    return any(inner in _within(inner) for inner in (descriptor, *_within(descriptor)))
+    return any(inner in messages_within(inner) for inner in (descriptor, *messages_within(descriptor)))
 
 
-def _within(descriptor: Any) -> dict[Any, None]:
+def messages_within(descriptor: Any) -> dict[Any, None]:
     """The messages within a message, at any depth; includes the message itself if it is recursive."""
     reached: dict[Any, None] = {}
     waiting = [descriptor]
@@ -413,7 +413,7 @@ def _walk(descriptor: Any, data: memoryview, left: int, depth: int) -> int:
 @lru_cache(1000)
 def _widest(descriptor: Any) -> int:
     """The maximum number of fields of a message within a message."""
-    return 1 + max((len(inner.fields) for inner in _within(descriptor)), default=0)
+    return 1 + max((len(inner.fields) for inner in messages_within(descriptor)), default=0)
 
 
 def _count(message: Any, left: int) -> int:
@@ -435,50 +435,10 @@ def _count(message: Any, left: int) -> int:
 @lru_cache(1000)
 def _widths(descriptor: Any) -> tuple[int, int]:
     """The number of a message's fields without presence, and the maximum among the messages within it."""
-    widths = [sum(not field.has_presence for field in inner.fields) for inner in (descriptor, *_within(descriptor))]
+    widths = [
+        sum(not field.has_presence for field in inner.fields) for inner in (descriptor, *messages_within(descriptor))
+    ]
     return widths[0], max(widths[1:], default=0)
-
-
-def to_dict(message: Any, nameless: Callable[[int], Any] = int) -> dict[str, Any]:
-    """A message as a dictionary of Python values, which the message's class accepts as keywords.
-
-    Enum values are their names, or their numbers if the schema has no name. Fields with presence are included only if
-    they are set.
-
-    Args:
-        message: The message.
-        nameless: Makes the value for an enum number without a name.
-    """
-    return {
-        field.name: convert(getattr(message, field.name))
-        for field, convert in _conversions(message.DESCRIPTOR, nameless)
-        if not field.has_presence or message.HasField(field.name)
-    }
-
-
-_Convert = Callable[[Any], Any]
-
-
-@lru_cache(1000)
-def _conversions(descriptor: Any, nameless: Callable[[int], Any]) -> list[tuple[Any, _Convert]]:
-    return [(field, _conversion(field, nameless)) for field in descriptor.fields]
-
-
-def _conversion(field: Any, nameless: Callable[[int], Any]) -> _Convert:
-    if is_map(field):
-        convert = _one(field.message_type.fields_by_name["value"], nameless)
-        return lambda values: {key: convert(values[key]) for key in values}
-    convert = _one(field, nameless)
-    return (lambda values: [convert(value) for value in values]) if is_repeated(field) else convert
-
-
-def _one(field: Any, nameless: Callable[[int], Any]) -> _Convert:
-    if field.message_type is not None:
-        return lambda message: to_dict(message, nameless)
-    if field.enum_type is not None:
-        names = field.enum_type.values_by_number
-        return lambda number: names[number].name if number in names else nameless(number)
-    return lambda value: value
 
 
 def _class_of(descriptor: Any) -> Any:

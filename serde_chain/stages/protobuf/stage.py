@@ -34,6 +34,7 @@ from serde_chain.schemas.schema_registry import (
     UsesRegistry,
     framing_of,
 )
+from serde_chain.stages.protobuf import dictionaries
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.fields import field_type
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME, TYPE
@@ -56,6 +57,8 @@ VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", 
 _TYPE: Final = "PROTOBUF"
 # Messages of up to this size cannot take much memory, whatever their types.
 _SHORT: Final = 1024
+# Values of up to this many levels are messages of fewer levels than the 100 that readers take.
+_SHALLOW: Final = 30
 # Records also name message index paths, each of which takes a descriptor pool.
 _MAX_CLASSES: Final = 1000
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
@@ -159,6 +162,8 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
         partial(serialize, deterministic=True) if protobuf_schema.has_maps(descriptor) else serialize
     )
     recursive = protobuf_schema.is_recursive(descriptor)
+    takes_all, fill = dictionaries.is_dynamic(descriptor), dictionaries.filler(descriptor)
+    unreadable = require("google.protobuf.message", "protobuf").DecodeError
 
     def message_of(data: Any) -> Any:
         if not isinstance(data, Mapping):
@@ -166,16 +171,29 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
                 f"the value is of type {type(data).__qualname__}, expected {descriptor.full_name} or a "
                 "dictionary of its fields"
             )
-        if recursive:
-            try:
-                check_depth(data)
-            except ValueError as error:
-                raise EncodeError(f"the value does not match {descriptor.full_name}: {error}") from error
-        return message_class(**data)
+        return message_class(**(data if fill is None else fill(data)))
+
+    def written(data: Any) -> bytes:
+        if not recursive:
+            return write(message_of(data))
+        is_deep = False
+        try:
+            check_depth(data, _SHALLOW)
+        except ValueError:
+            check_depth(data)
+            is_deep = True
+        try:
+            encoded = write(fill(data) if takes_all and fill is not None else message_of(data))
+            if is_deep:
+                # Readers count messages, of which a level of a Struct has three.
+                message_class.FromString(encoded)
+        except unreadable:
+            raise ValueError("the value nests deeper than readers of Protobuf take") from None
+        return encoded
 
     def encode(data: Any) -> bytes:
         try:
-            return write(data if isinstance(data, message_class) else message_of(data))
+            return write(data) if isinstance(data, message_class) else written(data)
         except EncodeError:
             raise
         except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
@@ -304,7 +322,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         """
         return self.parse(*self.located(data, ctx)[1:])
 
-    def read_dict(self, data: Buffer | None, ctx: Context | None) -> dict[str, Any] | None:
+    def read_dict(self, data: Buffer | None, ctx: Context | None) -> Any:
         """Read one message as a dictionary, regardless of ``protobuf.values``.
 
         Raises:
@@ -337,13 +355,13 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
                 hint="Was it written with another message, or with a framing? See protobuf.framing",
             ) from error
 
-    def to_dict(self, message: Any, size: int, nameless: Callable[[int], Any] = int) -> dict[str, Any]:
+    def to_dict(self, message: Any, size: int, nameless: Callable[[int], Any] = int) -> Any:
         """A message as a dictionary, if it has not too many parts.
 
         Args:
             message: The message.
             size: Bytes of the record.
-            nameless: As for :func:`.schema.to_dict`.
+            nameless: As for :func:`.dictionaries.to_dict`.
 
         Raises:
             DecodeError: The message has too many parts.
@@ -352,7 +370,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             protobuf_schema.check_parts(message, size, self._budget)
         except TooManyPartsError as error:
             raise DecodeError(str(error), hint=TOO_MANY) from None
-        return protobuf_schema.to_dict(message, nameless)
+        return dictionaries.to_dict(message, nameless)
 
     def batch_form(self) -> BatchForm:
         """The form for whole columns."""
