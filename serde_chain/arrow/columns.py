@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.errors import ConfigError, EncodeError
+from serde_chain.errors import ConfigError
 from serde_chain.record import Header
 
 __all__ = [
     "Headers",
     "binary_column",
+    "cast",
     "cuts",
     "cuts_of_rows",
     "header_lists",
-    "maps_as_dicts",
     "marked_rows",
-    "plain",
     "replaced",
     "views",
     "with_children",
     "with_items",
 ]
 
-_PLAIN: Final = {
-    "large_string": "string",
-    "string_view": "string",
-    "large_binary": "binary",
-    "binary_view": "binary",
-}
 _MAX_BINARY_BYTES: Final = (1 << 31) - 1
 
 
@@ -104,51 +97,6 @@ def cuts_of_rows(column: Any, most_bytes: int) -> list[int]:
     return [*range(rows, count, rows), count]
 
 
-def plain(column: Any) -> Any:
-    """A column without views, dictionaries and large offsets, which not all stages know.
-
-    Args:
-        column: ``pyarrow`` array.
-
-    Example:
-        >>> import pyarrow as pa
-        >>> tags = pa.array([["a"]], pa.large_list(pa.dictionary(pa.int8(), pa.string())))
-        >>> str(plain(tags).type), str(plain(pa.array(["a"], pa.string_view())).type)
-        ('list<item: string>', 'string')
-    """
-    arrow: Any = require("pyarrow", "arrow")
-    kind, types = column.type, arrow.types
-    if types.is_dictionary(kind):
-        return plain(column.dictionary).take(column.indices)
-    if types.is_struct(kind):
-        children = {field.name: plain(column.field(at)) for at, field in enumerate(kind)}
-        if len(children) < len(kind):
-            raise EncodeError("two columns have the same name", hint="Give each column a unique name")
-        changed = any(child.type != field.type for child, field in zip(children.values(), kind, strict=True))
-        return with_children(column, children) if changed else column
-    if types.is_list(kind) or types.is_large_list(kind):
-        items = plain(column.values)
-        made = column if items.type == kind.value_type else with_items(column, items)
-        return made.cast(arrow.list_(made.type.value_field)) if types.is_large_list(kind) else made
-    if types.is_fixed_size_list(kind):
-        return plain(column.cast(arrow.list_(kind.value_field)))
-    if types.is_list_view(kind) or types.is_large_list_view(kind):
-        # Not by a cast: that of overlapping views is an invalid array in pyarrow 26.
-        return plain(arrow.array(column.to_pylist(), arrow.list_(kind.value_field)))
-    return _plain_leaf(column)
-
-
-def _plain_leaf(column: Any) -> Any:
-    arrow: Any = require("pyarrow", "arrow")
-    target = _PLAIN.get(str(column.type))
-    if target is None:
-        return column
-    try:
-        return column.cast(target)
-    except arrow.ArrowNotImplementedError:  # views, in old versions
-        return arrow.array(column.to_pylist(), target)
-
-
 def views(column: Any) -> list[memoryview | None]:
     """The rows of a column as views of its memory: its scalars would be copies.
 
@@ -194,11 +142,11 @@ def replaced(column: Any, rows: Mapping[int, Any]) -> Any:
     pieces, after = [], 0
     for row, value in rows.items():
         if row > after:
-            pieces.append(column.slice(after, row - after).cast(kind))
+            pieces.append(cast(column.slice(after, row - after), kind))
         pieces.append(value if isinstance(value, arrow.Array) else _row(value, kind))
         after = row + 1
     if after < len(column):
-        pieces.append(column.slice(after).cast(kind))
+        pieces.append(cast(column.slice(after), kind))
     return pieces[0] if len(pieces) == 1 else arrow.concat_arrays(pieces)
 
 
@@ -222,30 +170,32 @@ def with_items(column: Any, items: Any) -> Any:
         items: ``pyarrow`` array in place of ``column.values``.
     """
     arrow: Any = require("pyarrow", "arrow")
-    is_large = arrow.types.is_large_list(column.type)
-    make, of = (arrow.LargeListArray, arrow.large_list) if is_large else (arrow.ListArray, arrow.list_)
-    offsets = arrow.concat_arrays([column.offsets])  # nulls beside sliced offsets are not supported
-    made = make.from_arrays(offsets, items, mask=_nulls(column))
-    return made.cast(of(column.type.value_field.with_type(items.type)))
+    of = arrow.large_list if arrow.types.is_large_list(column.type) else arrow.list_
+    kind = of(column.type.value_field.with_type(items.type))
+    # No cast, nor any new offsets: pyarrow 26 casts columns of nulls within lists to a wrong length.
+    return arrow.Array.from_buffers(kind, len(column), column.buffers()[:2], offset=column.offset, children=[items])
 
 
-def maps_as_dicts(kind: Any) -> Callable[[Any], Any] | None:
-    """A function that turns pyarrow's pairs of maps into dictionaries; None if the type has no maps."""
-    types: Any = require("pyarrow.types", "arrow")
-    if types.is_map(kind):
-        convert = maps_as_dicts(kind.item_type) or (lambda item: item)
-        return lambda pairs: {key: None if item is None else convert(item) for key, item in pairs}
-    if types.is_list(kind):
-        inner = maps_as_dicts(kind.value_type)
-        return inner and (lambda items: [None if item is None else inner(item) for item in items])
-    if types.is_struct(kind):
-        fields = [(field.name, maps_as_dicts(field.type)) for field in kind]
-        changed = [(name, convert) for name, convert in fields if convert is not None]
-        if changed:
-            return lambda record: (
-                record | {name: convert(record[name]) for name, convert in changed if record[name] is not None}
-            )
-    return None
+def cast(column: Any, kind: Any) -> Any:
+    """A column in another type, checked: pyarrow 26 casts columns of nulls within lists to a wrong length.
+
+    Args:
+        column: ``pyarrow`` array.
+        kind: ``pyarrow.DataType``.
+
+    Raises:
+        pyarrow.ArrowInvalid: A value does not fit, or the result is not valid: reading it would end the process.
+
+    Example:
+        >>> import pyarrow as pa
+        >>> cast(pa.array([1]), pa.int8()).type
+        DataType(int8)
+    """
+    if column.type == kind:
+        return column
+    made = column.cast(kind)
+    made.validate()
+    return made
 
 
 def _nulls(column: Any) -> Any | None:

@@ -8,8 +8,9 @@ from typing import Any, Final, NamedTuple, Protocol, runtime_checkable
 
 from payload_stores.options import nearest
 from payload_stores.plugins import require
-from serde_chain.arrow.columns import binary_column, cuts_of_rows, maps_as_dicts, plain, views
-from serde_chain.errors import ConfigError, EncodeError, without_data
+from serde_chain.arrow.columns import binary_column, cuts_of_rows, views
+from serde_chain.arrow.nested import has_equal_keys, objects, plain
+from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.record import Context, Header
 
 __all__ = [
@@ -120,27 +121,41 @@ def arrays_of(table: Any, part_bytes: int = _PART_BYTES) -> Iterator[Any]:
             hint="Pass a table or column of pyarrow, Polars, DuckDB or pandas; collect() a lazy frame; produce() takes "
             "single records",
         )
+    before = 0
     for chunk in column.chunks if isinstance(column, arrow.ChunkedArray) else [column]:
-        for piece in _plain_pieces(chunk, part_bytes):
+        for piece in _plain_pieces(chunk, part_bytes, before):
             start = 0
             for stop in cuts_of_rows(piece, part_bytes):
                 yield piece.slice(start, stop - start)
                 start = stop
+        before += len(chunk)
 
 
-def _plain_pieces(chunk: Any, part_bytes: int) -> Iterator[Any]:
+def _plain_pieces(chunk: Any, part_bytes: int, before: int) -> Iterator[Any]:
     """A chunk without dictionaries and views, whose rows may share a value of megabytes: by pieces of its real size."""
     if plain(chunk.slice(0, 0)).type == chunk.type:
         yield chunk
         return
     start, rows = 0, 1
     while start < len(chunk) or not start:
-        piece = plain(chunk.slice(start, rows))
+        piece = _plain_piece(chunk, start, rows, before)
         yield piece
         if not len(piece):
             return
         start += len(piece)
         rows = max(1, min(_GROWTH * rows, rows * part_bytes // max(piece.nbytes, 1)))
+
+
+def _plain_piece(chunk: Any, start: int, rows: int, before: int) -> Any:
+    try:
+        return plain(chunk.slice(start, rows))
+    except EncodeError:
+        for row in range(start, start + rows):
+            try:
+                plain(chunk.slice(row, 1))
+            except EncodeError as error:
+                raise error.add_context(row=before + row) from None
+        raise
 
 
 def _exported(table: Any, arrow: Any) -> Any:
@@ -159,7 +174,7 @@ def _exported(table: Any, arrow: Any) -> Any:
 def columns_first(stage: object, column: Any, ctx: Context) -> Any | None:
     """A column written by a stage as a whole; None if it must be called for each row."""
     writer = stage.column_writer(ctx) if isinstance(stage, SupportsColumns) else None
-    if writer is None:
+    if writer is None or has_equal_keys(column):  # refused with its row
         return None
     try:
         written, left = writer.write(column)
@@ -201,16 +216,8 @@ def rows_of(stage: object, column: Any) -> list[Any]:
 
 def _objects(stage: object, column: Any) -> list[Any]:
     own = stage.row_converter(column) if isinstance(stage, SupportsColumns) else None
-    try:
-        items: list[Any] = column.to_pylist()
-    except UnicodeDecodeError as error:
-        raise EncodeError(f"a text in the table is not UTF-8: {error.reason} at position {error.start}") from None
-    except (OverflowError, ValueError) as error:
-        raise EncodeError(f"a date or time in the table is out of Python's range: {without_data(error)}") from None
-    for convert in (maps_as_dicts(column.type), own):
-        if convert is not None:
-            items = [None if item is None else convert(item) for item in items]
-    return items
+    items = objects(column)
+    return items if own is None else [None if item is None else own(item) for item in items]
 
 
 def chunked(columns: Sequence[Any]) -> Any:

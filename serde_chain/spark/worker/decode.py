@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch
-from serde_chain.arrow.columns import replaced
+from serde_chain.arrow.columns import cast, replaced
 from serde_chain.base import Deserializer
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import marker_headers
@@ -120,7 +120,7 @@ class _Field:
         """A batch in parts, with values of the column's type."""
         for part in self._run.read_parts(batch, _PART_BYTES):
             if part.column.type != self._kind:
-                part.take(part.column.cast(self._kind))
+                part.take(cast(part.column, self._kind))
             yield part
 
     def close(self) -> None:

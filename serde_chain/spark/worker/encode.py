@@ -11,12 +11,13 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
-from serde_chain.arrow.columns import maps_as_dicts, views
+from serde_chain.arrow.columns import views
+from serde_chain.arrow.nested import objects
 from serde_chain.base import untouched
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.codec import Encoded, Encoder, Record
-from serde_chain.errors import ConfigError, EncodeError, SerializationError, without_data
+from serde_chain.errors import ConfigError, EncodeError, SerializationError
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.reading import RETRIES
@@ -297,14 +298,11 @@ def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:
         # Large values are not copied.
         return views(column)
     try:
-        items: list[Any] = column.to_pylist()
-    except (OverflowError, ValueError) as error:
-        problem = f"a date or time in the column {field} is out of Python's range: {without_data(error)}"
-        raise EncodeError(problem, field=field) from None
-    for convert in (maps_as_dicts(column.type), fitter and fitter(column.type)):
-        if convert is not None:
-            items = [None if item is None else convert(item) for item in items]
-    return items
+        items = objects(column, field)
+    except EncodeError as error:
+        raise error.add_context(field=field)  # noqa: B904  the same error
+    convert = fitter and fitter(column.type)
+    return items if convert is None else [None if item is None else convert(item) for item in items]
 
 
 def _headers(column: Any, count: int) -> Iterator[list[tuple[str, Any]]]:

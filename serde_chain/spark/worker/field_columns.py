@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch
+from serde_chain.arrow.columns import cast
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import marker_headers
 from serde_chain.spark.plan.arguments import FAILFAST
@@ -88,7 +89,7 @@ class _Fetcher:
             column = part.column
             for step in self._plan.column.path:
                 column = self._arrow.compute.struct_field(column, step)  # null where the record failed
-            yield column if column.type == self._plan.column.arrow_type else column.cast(self._plan.column.arrow_type)
+            yield cast(column, self._plan.column.arrow_type)
 
     def _wrapped(self, column: Any) -> Any:
         """The column as a value with only this one."""

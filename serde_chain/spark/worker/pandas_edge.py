@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from payload_stores.plugins import require
-from serde_chain.arrow.columns import maps_as_dicts
+from serde_chain.arrow.nested import objects
 from serde_chain.errors import ConfigError
 
 __all__ = ["to_arrow", "to_frame"]
@@ -69,9 +69,7 @@ def to_frame(array: Any) -> Any:
     types = require("pyarrow.types", "spark")
     if not types.is_nested(array.type):
         return pandas.DataFrame({"result": pandas.Series(array, dtype=pandas.ArrowDtype(array.type))})
-    convert = maps_as_dicts(array.type)
-    items = array.to_pylist()
-    items = items if convert is None else [None if item is None else convert(item) for item in items]
+    items = objects(array)
     if _has_nan(array):
         nan = require("numpy", "spark").float32("nan")
         items = [_with_nan(item, nan) for item in items]

@@ -138,7 +138,7 @@ def reader(kind: Any = EVENT) -> DeserializerChain:
 
 def as_json(event: dict[str, Any]) -> dict[str, Any]:
     """An event as JSON has it: 64 bits are text there, and an enum of NullValue is null."""
-    inner = {name: as_json(event[name]) for name in ("child",) if name in event}
+    inner: dict[str, Any] = {name: as_json(event[name]) for name in ("child",) if name in event}
     inner["children"] = [as_json(child) for child in event["children"]]
     inner["child_of"] = {key: as_json(child) for key, child in event["child_of"].items()}
     return event | inner | {"id": str(event["id"]), "nothing": None}
