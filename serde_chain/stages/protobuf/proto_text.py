@@ -36,8 +36,12 @@ _GROUP: Final = 10
 _MESSAGE: Final = 11
 _REPEATED: Final = 3
 _EDITIONS: Final = {"2023": 1000, "2024": 1001}
-_ESCAPE: Final = re.compile(rb"\\(x[0-9a-fA-F]{1,2}|[0-7]{1,3}|.)", re.DOTALL)
+_ESCAPE: Final = re.compile(rb"\\([xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{1,3}|.)", re.DOTALL)
 _ESCAPED: Final = {b"n": b"\n", b"t": b"\t", b"r": b"\r", b"a": b"\a", b"b": b"\b", b"f": b"\f", b"v": b"\v"}
+
+_BYTES: Final = {
+    ord(byte): f"\\{name}" for byte, name in (*zip("\n\r\t", "nrt", strict=True), *zip("\\'\"", "\\'\"", strict=True))
+}
 
 
 class _Token(NamedTuple):
@@ -172,7 +176,7 @@ class _Parser:
 
     def _field(self, word: str, fields: Any, messages: Any, depth: int) -> Any:
         label = _LABELS.get(word) if self._next.kind == "name" or self._next.text == "<" else None
-        kind = self._take().text if label is not None else word
+        kind = self._rest(self._take().text if label is not None else word)
         if kind == "map" and self._next.text == "<":
             return self._map(fields, messages)
         field = fields.add(label=label or 1)
@@ -270,7 +274,7 @@ class _Parser:
         while True:
             name, value = self._one_option()
             if field is not None and name == "default" and value is not None:
-                field.default_value = _default(value)
+                field.default_value = _default(value, is_bytes=_SCALARS[field.type - 1] == "bytes")
             elif field is not None and name in {"packed", "deprecated"} and value is not None:
                 setattr(field.options, name, value.text == "true")
             elif field is not None and name == "json_name" and value is not None:
@@ -351,9 +355,15 @@ class _Parser:
             raise self._wrong(self._next.text)
 
     def _name(self) -> str:
-        if self._next.kind != "name":
+        if self._next.kind != "name" and self._next.text != ".":
             raise self._wrong(self._next.text)
-        return self._take().text
+        return self._rest(self._take().text)
+
+    def _rest(self, name: str) -> str:
+        """The whole of a name, whose parts may be apart: spaces, lines and comments may stand around its dots."""
+        while name.endswith(".") or (self._next.text[:1] == "." and self._next.kind != "number"):
+            name += self._take().text
+        return name
 
     def _text(self) -> bytes:
         if self._next.kind != "text":
@@ -368,7 +378,7 @@ class _Parser:
         sign = -1 if self._is("-") else 1
         token = self._take()
         number = _integer(token.text)
-        if token.kind != "number" or number is None or number >= 1 << 31:
+        if token.kind != "number" or number is None or not -(1 << 31) <= sign * number < 1 << 31:
             raise self._wrong(token.text)
         return sign * number
 
@@ -383,8 +393,12 @@ def _integer(text: str) -> int | None:
         return None
 
 
-def _default(value: _Token) -> str:
-    """A default as descriptors have it: numbers in decimal, bytes escaped."""
+def _default(value: _Token, *, is_bytes: bool) -> str:
+    """A default as descriptors have it: numbers in decimal, bytes escaped as protoc does (``CEscape``)."""
+    if value.kind == "text" and is_bytes:
+        return "".join(
+            _BYTES.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\{byte:03o}") for byte in _unquoted(value.text)
+        )
     if value.kind == "text":
         return _unquoted(value.text).decode("utf-8", "backslashreplace")
     number = _integer(value.text)
@@ -394,8 +408,10 @@ def _default(value: _Token) -> str:
 def _unquoted(text: str) -> bytes:
     def unescape(match: re.Match[bytes]) -> bytes:
         what = match[1]
-        if what[:1] == b"x":
+        if what[:1] in {b"x", b"X"} and len(what) > 1:
             return bytes((int(what[1:], 16),))
+        if what[:1] in {b"u", b"U"} and len(what) > 1:
+            return chr(int(what[1:], 16)).encode()
         return bytes((int(what, 8) & 255,)) if what[:1].isdigit() else _ESCAPED.get(what, what)
 
     return _ESCAPE.sub(unescape, text[1:-1].encode())
@@ -485,8 +501,9 @@ def _field_lines(field: Any, syntax: str, entries: Any, nested: Any, *, in_oneof
         return [f"{label}group {kind} = {field.number} {{", *lines]
     options = []
     if field.HasField("default_value"):
-        is_text = _SCALARS[field.type - 1] in {"string", "bytes"}
-        options.append(f"default = {_quoted(field.default_value) if is_text else field.default_value}")
+        kind, default = _SCALARS[field.type - 1], field.default_value
+        quoted = f'"{default}"' if kind == "bytes" else _quoted(default) if kind == "string" else default
+        options.append(f"default = {quoted}")
     if field.options.HasField("packed"):
         options.append(f"packed = {'true' if field.options.packed else 'false'}")
     told = f" [{', '.join(options)}]" if options else ""

@@ -161,39 +161,11 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
     write: Callable[[Any], bytes] = (
         partial(serialize, deterministic=True) if protobuf_schema.has_maps(descriptor) else serialize
     )
-    recursive = protobuf_schema.is_recursive(descriptor)
-    takes_all, fill = dictionaries.is_dynamic(descriptor), dictionaries.filler(descriptor)
-    unreadable = require("google.protobuf.message", "protobuf").DecodeError
-
-    def message_of(data: Any) -> Any:
-        if not isinstance(data, Mapping):
-            raise EncodeError(
-                f"the value is of type {type(data).__qualname__}, expected {descriptor.full_name} or a "
-                "dictionary of its fields"
-            )
-        return message_class(**(data if fill is None else fill(data)))
-
-    def written(data: Any) -> bytes:
-        if not recursive:
-            return write(message_of(data))
-        is_deep = False
-        try:
-            check_depth(data, _SHALLOW)
-        except ValueError:
-            check_depth(data)
-            is_deep = True
-        try:
-            encoded = write(fill(data) if takes_all and fill is not None else message_of(data))
-            if is_deep:
-                # Readers count messages, of which a level of a Struct has three.
-                message_class.FromString(encoded)
-        except unreadable:
-            raise ValueError("the value nests deeper than readers of Protobuf take") from None
-        return encoded
+    make = _maker(message_class)
 
     def encode(data: Any) -> bytes:
         try:
-            return write(data) if isinstance(data, message_class) else written(data)
+            return write(data if isinstance(data, message_class) else make(data))
         except EncodeError:
             raise
         except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
@@ -201,6 +173,40 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
             raise EncodeError(f"the value does not match {descriptor.full_name}: {_told(error)}") from None
 
     return encode
+
+
+def _maker(message_class: Any) -> Callable[[Any], Any]:
+    """A function from a dictionary to a message; for a ``Value`` and its kin, from what it stands for."""
+    descriptor = message_class.DESCRIPTOR
+    takes_all, fill = dictionaries.is_dynamic(descriptor), dictionaries.filler(descriptor)
+    unreadable = require("google.protobuf.message", "protobuf").DecodeError
+
+    def message_of(data: Any) -> Any:
+        if not takes_all and not isinstance(data, Mapping):
+            raise EncodeError(
+                f"the value is of type {type(data).__qualname__}, expected {descriptor.full_name} or a "
+                "dictionary of its fields"
+            )
+        filled = data if fill is None else fill(data)
+        return filled if takes_all else message_class(**filled)
+
+    def message_of_any_depth(data: Any) -> Any:
+        is_deep = False
+        try:
+            check_depth(data, _SHALLOW)
+        except ValueError:
+            check_depth(data)
+            is_deep = True
+        try:
+            message = message_of(data)
+            if is_deep:
+                # Readers count messages, of which a level of a Struct has three.
+                message_class.FromString(message.SerializeToString())
+        except unreadable:
+            raise ValueError("the value nests deeper than readers of Protobuf take") from None
+        return message
+
+    return message_of_any_depth if protobuf_schema.is_recursive(descriptor) else message_of
 
 
 def _told(error: Exception) -> str:

@@ -129,3 +129,49 @@ def test_messages_are_named_in_three_ways(name: Any) -> None:
 def test_other_texts_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         proto_text.parse("a.proto", text)
+
+
+def test_defaults_and_numbers_as_protoc_has_them() -> None:
+    """Bytes as protoc's ``CEscape`` writes them, which the library reads back."""
+    text = r"""syntax = "proto2";
+        message M {
+            optional bytes data = 1 [default = "a\\\001\xff\"\n'" "\X41é"];
+            optional string text = 2 [default = "\\ \u00e9\U0001F600"];
+            optional sint32 low = 3 [default = -2147483648];
+        }
+        enum E { A = -2147483648; B = 0x7fffffff; }"""
+    file = proto_text.parse("m.proto", text)
+    data, string, low = file.message_type[0].field
+    assert data.default_value == r"a\\\001\377\"\n\'A\303\251"
+    assert string.default_value == "\\ é😀"
+    assert low.default_value == "-2147483648"
+    assert [value.number for value in file.enum_type[0].value] == [-(2**31), 2**31 - 1]
+    assert proto_text.parse("m.proto", proto_text.write(file)) == file
+    descriptor = class_at([file], (0,)).DESCRIPTOR
+    assert descriptor.fields_by_name["data"].default_value == b"a\\\x01\xff\"\n'A\xc3\xa9"
+
+
+@pytest.mark.parametrize("number", ["2147483648", "-2147483649"])
+def test_enum_numbers_beyond_32_bits(number: str) -> None:
+    with pytest.raises(ValueError, match="unexpected"):
+        proto_text.parse("e.proto", f'syntax = "proto2"; enum E {{ A = {number}; }}')
+
+
+def test_names_over_several_lines() -> None:
+    text = """syntax = "proto3"; package a
+        .b /* c */ . c;
+        message M { a.
+            b .c.N n = 1; repeated .a
+            .b.c.N ns = 2; . a.b.c.N o = 3; map<string, .a . b.c.N> m = 4; message N {} }
+        message N {}"""
+    file = proto_text.parse("m.proto", text)
+    assert file.package == "a.b.c"
+    fields = file.message_type[0].field
+    assert [field.type_name for field in fields] == ["a.b.c.N", ".a.b.c.N", ".a.b.c.N", "MEntry"]
+    assert class_at([file], (0,)).DESCRIPTOR.fields_by_name["n"].message_type.full_name == "a.b.c.N"
+
+
+@pytest.mark.parametrize("text", ["message M { a. = 1; }", "package a.;", "message M { .. x = 1; }"])
+def test_names_that_end_with_a_dot(text: str) -> None:
+    with pytest.raises(ValueError, match=r"unexpected|end"):
+        proto_text.parse("m.proto", f'syntax = "proto3"; {text}')
