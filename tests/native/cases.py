@@ -25,7 +25,7 @@ from pyarrow import compute
 
 from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
-from serde_chain.arrow.columns import maps_as_dicts
+from serde_chain.arrow.nested import objects
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.stages.avro.arrow.column_writer import KernelWriter
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
@@ -389,14 +389,12 @@ class Ways:
         except ValueError:
             return taken
         records.validate(full=True)
-        converts = [maps_as_dicts(array.type), branch_namer(self.schema, array.type)]
+        values, named = objects(array), branch_namer(self.schema, array.type)
         for row, data in enumerate(records.to_pylist()):
             if row in left:
                 assert data is None
                 continue
-            value = array[row].as_py()
-            for convert in converts:
-                value = value if value is None or convert is None else convert(value)
+            value = values[row] if values[row] is None or named is None else named(values[row])
             theirs = _outcome(self._chains[1][0], value)
             assert data == (None if value is None else b"!" + theirs), (self.parsed, array.type, value, data, theirs)
             taken += 1

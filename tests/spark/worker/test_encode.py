@@ -118,8 +118,8 @@ def test_plain_records_are_like_others(
     monkeypatch.setattr(Encoder, "encode", noted)
     rows = encoded(plan, batch)
     assert [row["key"] for row in rows] == [key and key.encode() for key in keys]
-    # Of "x" * 100 the first chain needs the record, and of a long key both do.
-    assert in_full == ([b"x" * 100, None] if "bytes" in stages else [None, "x" * 100])
+    # Of "x" * 100 large-message needs the record, and of a long key both chains do.
+    assert in_full == ([(b"x" * 100, 1), None] if "bytes" in stages else [None, "x" * 100])
     monkeypatch.setattr(worker, "_is_short", lambda _key: False)
     assert encoded(plan, batch) == rows
 
