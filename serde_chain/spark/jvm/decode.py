@@ -83,9 +83,9 @@ def read_natively(
 
 def _without_beyond(choice: Choice, result: Column, instead: Column | None = None) -> Column:
     """A column with another value, or null, for records with dates, times and UUIDs that are not read."""
-    if choice.kind != "avro":
+    if not choice.branches:
         return result
-    schema = AvroSchema.parse(choice.reader or choice.branches[0].schema)
+    schema = _schema_of(choice)
     if beyond(schema, result) is None:
         return result
 
@@ -95,6 +95,11 @@ def _without_beyond(choice: Choice, result: Column, instead: Column | None = Non
         return kept if instead is None else kept.otherwise(instead)
 
     return let(result, of)
+
+
+def _schema_of(choice: Choice) -> AvroSchema:
+    """The schema into which branches are read."""
+    return AvroSchema.parse(choice.reader or choice.branches[0].schema)
 
 
 def _is_known(choice: Choice, value: Column) -> Column:
@@ -155,8 +160,7 @@ def message(choice: Choice, value: Column, context: Mapping[str, Column], field:
         problem = functions.lit("the text is not UTF-8")
     else:
         text = "the bytes are not a record of the schema"
-        schema = AvroSchema.parse(choice.reader or choice.branches[0].schema)
-        if beyond(schema, value) is not None:
+        if choice.branches and beyond(_schema_of(choice), value) is not None:
             text += ", or a date is outside the years 1 to 9999, a time not of one day, or a text not a uuid"
         problem = functions.lit(text)
         prefix = choice.branches[0].prefix if choice.branches and not choice.open_ended else b""

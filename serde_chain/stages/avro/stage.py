@@ -817,7 +817,12 @@ def _record_name(text: str | None) -> str:
 
 
 def _validate(schema: AvroSchema, data: Any) -> None:
-    if (invalid := _invalid(data, schema)) is not None:
+    try:
+        invalid = _invalid(data, schema)
+    except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
+        let_through(error)
+        raise EncodeError(f"the value does not match the schema {schema.name}: {without_data(error)}") from None
+    if invalid is not None:
         raise invalid
 
 
