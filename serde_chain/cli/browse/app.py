@@ -399,10 +399,11 @@ class Pages:
     async def _payload(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
         message = await self._do(request, lambda patience: topic.record(partition, offset, patience))
-        reference = topic.describe(message)["value"].get("reference")
+        seen = topic.describe(message)["value"]
+        reference = seen.get("reference")
         if reference is None:
             raise HTTPException(404, "the record refers to no payload")
-        file = await in_daemon_thread(self._payloads.open, topic.name, reference)
+        file = await in_daemon_thread(self._payloads.open, topic.name, reference, seen.get("payload bytes"))
         try:
             head = await in_daemon_thread(file.read, _SUFFIX_HEAD)
         except BaseException:
