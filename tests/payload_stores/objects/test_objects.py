@@ -468,3 +468,22 @@ def test_a_wrong_variable_is_named(bucket: str, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AWS_ALLOW_HTTP", "perhaps")
     with pytest.raises(ConfigError, match=r"AWS_ALLOW_HTTP: .*boolean"):
         open_store("objects", {"objects.url": f"s3://{bucket}/"})
+
+
+def test_a_server_that_refuses_checksums(s3_server: S3Server, bucket: str, serve: Any) -> None:
+    said = (
+        b"<Error><Code>InvalidArgument</Code><Message>Unsupported header 'x-amz-checksum-crc64nvme'</Message></Error>"
+    )
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        handler.send_response(400)
+        handler.send_header("Content-Length", str(len(said)))
+        handler.end_headers()
+        handler.wfile.write(said)
+
+    with serve(answer) as url:
+        store = open_store("objects", {**s3_server.objects_config(bucket), "objects.endpoint": url})
+        with pytest.raises(PayloadStoreError, match=r"objects\.unsigned_payload = false"):
+            store.publish("t", b"payload")
+        store.close()
