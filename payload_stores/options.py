@@ -206,10 +206,7 @@ def content(source: str | bytes, key: str) -> bytes:
         hint = None
         if isinstance(error, FileNotFoundError):
             # Not resolved: a link's target is not what the user wrote.
-            hint = (
-                f"It was looked for at {Path.cwd() / source}. Relative paths count from the configuration file's folder, "
-                "or else from the current one"
-            )
+            hint = f"It was looked for at {Path(source).absolute()}"
         raise ConfigError(f"{key} = {source!r} cannot be read: {reason}", hint=hint, key=key) from error
 
 

@@ -105,7 +105,7 @@ class Broker:
         return {**self._settings, **own}
 
     def _leave_to_parent(self) -> list[object]:
-        left = [*self._idle.consumers(), self._admin]
+        left: list[object] = [*self._idle.consumers(), self._admin]
         self._begin()
         return left
 

@@ -46,14 +46,7 @@ _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9
 # Runs of characters of URLs. A run may end with what does not belong to its path, such as the length of Avro's next
 # text, so it is also tried up to the end of each id.
 _RUN: Final = re.compile(rb"[^\x00-\x20\"<>\\^`{|}\x7f-\xff]+")
-_ID: Final = "-"
-_MOST_NAMES: Final = 64
-# A random UUID (RFC 9562, section 5.4).
-_RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
-# What a path in bytes or text may consist of. What ends it may belong to it by accident, such as the length of Avro's
-# next text, so it is also tried up to the end of an id.
-_PATH: Final = re.compile(rb"[^\x00-\x20\"<>\\^`{|}\x7f-\xff]*/[^\x00-\x20\"<>\\^`{|}\x7f-\xff]+")
-_ID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?:/[0-9a-f]{64})?")
+_ANY_KNOWN_ID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?:/[0-9a-f]{64})?")
 _MOST_PATHS: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -274,7 +267,7 @@ def names_in(data: bytes | bytearray | memoryview, topics: AbstractSet[str]) -> 
     runs = (match[0] for match in _RUN.finditer(bytes(data).replace(b"\\/", b"/")))
     paths = (run for run in runs if not topics.isdisjoint(unquote(run.decode()).split("/")))
     for path in islice(paths, _MOST_PATHS):
-        for end in (len(path), *(match.end() for match in islice(_ID.finditer(path), _MOST_NAMES))):
+        for end in (len(path), *(match.end() for match in islice(_ANY_KNOWN_ID.finditer(path), _MOST_NAMES))):
             names.update(names_of(path[:end].decode(), topics))
     return names
 

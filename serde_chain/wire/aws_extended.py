@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from typing import Final
+from typing import Any, Final
 
 from serde_chain.base import Buffer
 from serde_chain.record import Context, get_header
@@ -41,6 +41,7 @@ class _AwsExtendedFormat(ForeignFormat):
         return () if is_key else _SIZES
 
     def read(self, data: Buffer, ctx: Context | None, *, is_key: bool) -> Reference | Buffer | None:
+        pointer: dict[str, Any] | None
         if _BEGIN.match(data):
             found = bounded_json.loads(data, MAX_POINTER_BYTES, "the pointer")
             if not (len(found) == 2 and isinstance(found[1], dict)):

@@ -447,7 +447,7 @@ def test_a_default_gives_way_to_the_environment(s3_server: S3Server, bucket: str
 
     def answer(handler: BaseHTTPRequestHandler) -> None:
         handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
-        seen.append(handler.headers.get("User-Agent") + " " + handler.headers.get("x-amz-content-sha256", ""))
+        seen.append(f"{handler.headers['User-Agent']} {handler.headers['x-amz-content-sha256']}")
         handler.send_response(200)
         handler.send_header("ETag", '"1"')
         handler.send_header("Content-Length", "0")

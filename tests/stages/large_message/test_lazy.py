@@ -200,7 +200,8 @@ def test_a_range_of_a_larger_payload_is_not_read() -> None:
     write, read = chains(Ranged())
     ctx = context()
     placeholder = write(PAYLOAD, ctx)
-    headers = [(name, b"10" if name == "large-message-size" else value) for name, value in ctx.headers or ()]
+    published: Any = ctx.headers
+    headers = [(name, b"10" if name == "large-message-size" else value) for name, value in published]
     handle = read(placeholder, context(*headers))
     with handle.open() as file, pytest.raises(PayloadIntegrityError, match="the 10 bytes that were published"):
         file.read(5)

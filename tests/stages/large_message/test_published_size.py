@@ -16,16 +16,17 @@ TOPIC = "sizes"
 SIZE = 64 << 20
 # When the size arrives, the sockets' buffers hold the beginning of a part of 8 MiB.
 MOST = 16 << 20
-Way = Callable[[dict[str, Any], bytes, list[tuple[str, bytes]]], object]
+Headers = list[tuple[str, Any]]
+Way = Callable[[dict[str, Any], bytes, Headers], object]
 
 
-def eager(config: dict[str, Any], placeholder: bytes, headers: list[tuple[str, bytes]]) -> object:
+def eager(config: dict[str, Any], placeholder: bytes, headers: Headers) -> object:
     with DeserializerChain.from_config({"value.deserializers": "large-message", **config}) as chain:
         return chain(placeholder, RecordContext(TOPIC, "value", headers))
 
 
 def lazily(read: Callable[[PayloadHandle], object]) -> Way:
-    def way(config: dict[str, Any], placeholder: bytes, headers: list[tuple[str, bytes]]) -> object:
+    def way(config: dict[str, Any], placeholder: bytes, headers: Headers) -> object:
         config = {"value.deserializers": "large-message", "large.message.fetch": "lazy", **config}
         with DeserializerChain.from_config(config) as chain:
             handle = chain(placeholder, RecordContext(TOPIC, "value", headers))
@@ -41,12 +42,12 @@ def at_a_position(handle: PayloadHandle) -> bytes:
         return file.read(1)
 
 
-def as_columns(config: dict[str, Any], placeholder: bytes, headers: list[tuple[str, bytes]]) -> object:
+def as_columns(config: dict[str, Any], placeholder: bytes, headers: Headers) -> object:
     with DeserializerChain.from_config({"value.deserializers": "large-message", **config}) as chain:
         return chain.to_arrow([placeholder], headers=[headers], topic=TOPIC)
 
 
-def of_a_field(config: dict[str, Any], placeholder: bytes, headers: list[tuple[str, bytes]]) -> object:
+def of_a_field(config: dict[str, Any], placeholder: bytes, headers: Headers) -> object:
     digest = dict(headers)["large-message-digest"].decode()
     fields = json.dumps([{"path": "image", "size": 10, "digest": digest}]).encode()
     value = json.dumps({"image": placeholder.decode()}).encode()
@@ -67,17 +68,18 @@ WAYS: dict[str, Way] = {
 @pytest.fixture(params=["s3", "objects"])
 def stored(
     request: pytest.FixtureRequest, s3_server: S3Server
-) -> Iterator[tuple[dict[str, Any], CountingRelay, bytes, list[tuple[str, bytes]]]]:
+) -> Iterator[tuple[dict[str, Any], CountingRelay, bytes, Headers]]:
     """A store behind a relay, and a record of it whose header states 10 bytes."""
     bucket = s3_server.create_bucket()
     config: dict[str, Any]
     config = s3_server.store_config(bucket) if request.param == "s3" else s3_server.objects_config(bucket)
-    ctx = RecordContext(TOPIC, "value", [])
+    headers: Headers = []
+    ctx = RecordContext(TOPIC, "value", headers)
     writing = {**config, STORE: request.param, "value.serializers": "large-message"}
     with SerializerChain.from_config(writing) as chain:
         placeholder = chain(bytes(SIZE), ctx)
     assert placeholder is not None
-    headers = [(name, b"10" if name == "large-message-size" else value) for name, value in ctx.headers or ()]
+    headers = [(name, b"10" if name == "large-message-size" else value) for name, value in headers]
     with CountingRelay(s3_server.url) as relay:
         endpoint = "s3.endpoint.url" if request.param == "s3" else "objects.endpoint"
         yield {**config, STORE: request.param, endpoint: relay.url}, relay, placeholder, headers
