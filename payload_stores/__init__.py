@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from payload_stores.errors import (
         ConfigError,
+        ForkedClientError,
         MissingDependencyError,
         PayloadAccessDeniedError,
         PayloadIntegrityError,
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConfigError",
+    "ForkedClientError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
     "PayloadInfo",

@@ -5,6 +5,7 @@ The tree::
     ContextualError                          message, hint (what to do), where it happened
     ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
+    ├── ForkedClientError (RuntimeError)     a client of a parent process was used in the child of a fork
     └── PayloadStoreError                    KIP-1159's PayloadStoreException
         ├── PayloadStoreUnavailableError     transient: down, throttled or too slow; trying again may help
         ├── PayloadNotFoundError             the object is gone (deleted, or the store's TTL ended)
@@ -29,6 +30,7 @@ from typing import Any, ClassVar, Self
 __all__ = [
     "ConfigError",
     "ContextualError",
+    "ForkedClientError",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
     "PayloadIntegrityError",
@@ -180,6 +182,13 @@ class ConfigError(ContextualError, ValueError):
 
 class MissingDependencyError(ContextualError, ImportError):
     """A third-party package that belongs to an extra is not installed."""
+
+
+class ForkedClientError(ContextualError, RuntimeError):
+    """A client was used in the child of a fork: its threads and connections are the parent's.
+
+    Create a client in each process.
+    """
 
 
 class PayloadStoreError(ContextualError):

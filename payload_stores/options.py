@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from payload_stores.errors import ConfigError
@@ -17,6 +18,7 @@ __all__ = [
     "Option",
     "boolean",
     "choice",
+    "content",
     "integer",
     "listing",
     "nearest",
@@ -179,6 +181,33 @@ def path_or_content(value: object) -> str | bytes:
         ('alert.avsc', b'{}')
     """
     return value if isinstance(value, bytes) else text(value)
+
+
+def content(source: str | bytes, key: str) -> bytes:
+    """The content of a file, from a value of :func:`path_or_content`.
+
+    Args:
+        source: The path, or the content.
+        key: The key that names it, for errors.
+
+    Raises:
+        ConfigError: The file is unreadable; the message says where it was looked for.
+
+    Example:
+        >>> content(b"{}", "avro.schema.file")
+        b'{}'
+    """
+    if isinstance(source, bytes):
+        return source
+    try:
+        return Path(source).read_bytes()
+    except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        hint = None
+        if isinstance(error, FileNotFoundError):
+            # Not resolved: a link's target is not what the user wrote.
+            hint = f"It was looked for at {Path(source).absolute()}"
+        raise ConfigError(f"{key} = {source!r} cannot be read: {reason}", hint=hint, key=key) from error
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[object], int]:

@@ -1,17 +1,18 @@
-"""Checks whether payloads exist, without reading them."""
+"""Checks whether payloads exist and have their size, without reading them."""
 
 from __future__ import annotations
 
+import io
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import chain, islice
-from typing import Final
+from typing import BinaryIO, Final
 
 from payload_stores.base import PayloadStore, SupportsInfo, SupportsList, SupportsRanges
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
 
-__all__ = ["is_refused", "see", "see_others"]
+__all__ = ["is_refused", "refuse_larger", "see", "see_others"]
 
 _MOST_OTHERS: Final = 3
 
@@ -50,6 +51,30 @@ def see(store: PayloadStore, reference: str, size: int | None = None) -> bool:
             f"the payload does not have the {size} bytes that were published", store=store.scheme, reference=reference
         )
     return True
+
+
+def refuse_larger(file: BinaryIO, reference: str, size: int | None) -> None:
+    """Refuse an open payload that is larger than published. Seeking to its end fetches nothing of it.
+
+    Args:
+        file: The payload, at its beginning; not compared if it cannot be sought.
+        reference: The reference.
+        size: Published size in bytes; None if unknown.
+
+    Raises:
+        PayloadIntegrityError: It is larger.
+
+    Example:
+        >>> import io
+        >>> refuse_larger(io.BytesIO(b"payload"), "memory:///alerts/1", 7)
+    """
+    if size is None or not file.seekable():
+        return
+    if file.seek(0, io.SEEK_END) > size:
+        raise PayloadIntegrityError(
+            f"the payload does not have the {size} bytes that were published", reference=reference
+        )
+    file.seek(0)
 
 
 def see_others(store: PayloadStore, topic: str, reference: str, known: Iterable[str] = ()) -> bool:

@@ -5,6 +5,7 @@ The tree (errors of payload stores: :mod:`payload_stores.errors`)::
     ContextualError
     ├── ConfigError (ValueError)             the configuration is wrong; raised before any record is touched
     ├── MissingDependencyError (ImportError) an extra is not installed; names the install command
+    ├── ForkedClientError (RuntimeError)     a client of a parent process was used in the child of a fork
     ├── ReplayError                          dead letters cannot be returned (serde-chain replay)
     ├── JobError                             a job on topics and stores cannot continue (serde_chain.spark.jobs)
     ├── StampError                           a topic cannot be relayed, checked or searched (serde_chain.stamp)
@@ -35,6 +36,7 @@ from typing import Any, ClassVar, Final, Self
 from payload_stores.errors import (
     ConfigError,
     ContextualError,
+    ForkedClientError,
     MissingDependencyError,
     PayloadAccessDeniedError,
     PayloadIntegrityError,
@@ -56,6 +58,7 @@ __all__ = [
     "DecryptionError",
     "EncodeError",
     "ForeignFormatError",
+    "ForkedClientError",
     "JobError",
     "JournalError",
     "MessageTooLargeError",

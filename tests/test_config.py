@@ -374,3 +374,33 @@ def test_a_misspelt_prefix_of_an_option_is_refused(side: str) -> None:
 @pytest.mark.parametrize("key", ["task.other", "client.id", "byte", "bootstrap_servers", "m3.byte", "app.byte"])
 def test_a_prefix_of_others_is_not_refused(key: str) -> None:
     SerializerChain.from_config({"value.serializers": [Mask], key: "1"}).close()
+
+
+@pytest.mark.parametrize(
+    ("config", "hint"),
+    [
+        ({"value.serializers": "avro", "avro.schema.file": "alert.avsc"}, "looked for at {folder}/alert.avsc"),
+        ({"value.serializers": "avro", "avro.schema.file": "../alert.avsc"}, "looked for at {folder}/../alert.avsc"),
+        ({"value.serializers": "avro", "avro.schema.file": "/no/such.avsc"}, "looked for at /no/such.avsc"),
+        (
+            {
+                "value.serializers": "protobuf",
+                "protobuf.descriptor.set.file": "alert.desc",
+                "protobuf.message.name": "Alert",
+            },
+            "looked for at {folder}/alert.desc",
+        ),
+        (
+            {"value.serializers": "json, encrypt", "encryption.key.id": "a", "encryption.keys": "a=file:keys/a"},
+            "at {folder}/keys/a",
+        ),
+    ],
+)
+def test_a_file_that_is_not_there_is_named_with_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, config: Mapping[str, object], hint: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError) as caught:
+        SerializerChain.from_config(config)
+    assert hint.format(folder=tmp_path) in str(caught.value)
+    assert caught.value.key is not None

@@ -32,6 +32,18 @@ def test_configuration_page_lists_every_key_with_its_default() -> None:
             )
 
 
+def test_the_table_of_contributing_names_every_module() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    table = page[page.index("| folder or file") : page.index("`examples/alerts.py`")]
+    named = set(re.findall(r"`(?:serde_chain/)?(\w+)(?:\.py|/)?`", table)) | {"testing"}
+    modules = {
+        path.stem
+        for path in (ROOT / "serde_chain").iterdir()
+        if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert modules - named == {"__init__"}
+
+
 # Of a file or folder that is named on a page, what its path begins with; the packages' own names may be left out.
 PLACES = ("serde_chain/", "payload_stores/", "tests/", "docs/", "benchmarks/", "requirements/")
 INSIDE = ("stages/", "clients/", "wire/", "schemas/", "spark/", "arrow/", "testing/")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from payload_stores import ids
@@ -22,6 +25,10 @@ __all__ = ["Checks"]
 
 # Kafka's rule for topic names. It excludes path separators; only "." and ".." could leave a folder.
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+# Of the download in progress in this thread: store, reference and published size. KIP-1159's ``download`` takes only a
+# reference. The store is included because an inner one may hold another form of the payload.
+_published: Final[ContextVar[tuple[Checks, str, int] | None]] = ContextVar("_published", default=None)
 
 
 class Checks:
@@ -52,15 +59,23 @@ class Checks:
         return topic
 
     def check_size(self, size: int, reference: str) -> None:
-        """Refuse a download above ``max_payload_bytes``, before memory is allocated for it.
+        """Refuse a download above ``max_payload_bytes`` or the published size, before memory is allocated for it.
+
+        Args:
+            size: Size of the payload in bytes, or of the part read so far.
+            reference: The payload's reference.
 
         Raises:
-            PayloadTooLargeError: It is larger.
+            PayloadIntegrityError: It is larger than published.
+            PayloadTooLargeError: It is larger than the limit.
 
         Example:
             >>> from payload_stores import open_store
             >>> open_store("memory", {}).check_size(1000, "memory:///alerts/1")
         """
+        published = _published.get()
+        if published is not None and published[:2] == (self, reference) and size > published[2]:
+            raise self._other_size(size, reference, published[2])
         if size > self.max_payload_bytes:
             raise PayloadTooLargeError(
                 f"the payload has {size} bytes, more than the {self.max_payload_bytes} that may be read",
@@ -68,6 +83,15 @@ class Checks:
                 store=self.scheme,
                 reference=reference,
             )
+
+    @contextmanager
+    def _expecting(self, reference: str, size: int | None) -> Iterator[None]:
+        """Have :meth:`check_size` refuse a larger payload than was published, in this block and thread."""
+        before = _published.set(None if size is None else (self, reference, size))
+        try:
+            yield
+        finally:
+            _published.reset(before)
 
     def verify(self, payload: Buffer, reference: str, *, size: int | None = None, digest: str | None = None) -> None:
         """Compare a payload with what was published.
@@ -80,15 +104,16 @@ class Checks:
             >>> open_store("memory", {}).verify(b"payload", "memory:///alerts/1", size=7)
         """
         if size is not None and len(payload) != size:
-            raise PayloadIntegrityError(
-                f"the payload has {len(payload)} bytes, but {size} were published",
-                store=self.scheme,
-                reference=reference,
-            )
+            raise self._other_size(len(payload), reference, size)
         if digest is not None and ids.sha256_digest(payload) != digest:
             raise PayloadIntegrityError(
                 "the payload's digest is not the one that was published", store=self.scheme, reference=reference
             )
+
+    def _other_size(self, size: int, reference: str, published: int) -> PayloadIntegrityError:
+        return PayloadIntegrityError(
+            f"the payload has {size} bytes, but {published} were published", store=self.scheme, reference=reference
+        )
 
     def is_stale(self, modified: datetime) -> bool:
         """Whether an object is too old to reuse for a new record, because a sweep may be about to delete it.

@@ -132,6 +132,8 @@ class PayloadStore(Checks, HasCapabilities, ABC):
     def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
         """Fetch a payload and verify it. Override it if a library already computes the digest.
 
+        A payload larger than published is refused by :meth:`check_size`, before it is fetched.
+
         Args:
             reference: The reference returned by :meth:`publish`.
             size: Published size in bytes; None if unknown.
@@ -147,7 +149,8 @@ class PayloadStore(Checks, HasCapabilities, ABC):
             >>> store.download_verified(store.publish("alerts", b"payload"), size=7)
             b'payload'
         """
-        payload = self.download(reference)
+        with self._expecting(reference, size):
+            payload = self.download(reference)
         self.verify(payload, reference, size=size, digest=digest)
         return payload
 

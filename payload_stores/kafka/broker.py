@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
@@ -11,6 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from payload_stores import forks
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.errors import AUTHENTICATION, missing_topic, translated, unavailable
 from payload_stores.kafka.readers import IdleReaders, Position
@@ -91,13 +91,12 @@ class Broker:
         self._settings = {**settings, **own, "logger": _log}
         self.timeout_s = timeout_ms / 1000
         self._topics: dict[str, Topic] = {}
-        self._forked: list[object] = []
         self._refused: KafkaError | None = None
         self._is_closed = False
         self._begin()
+        forks.watch(self, Broker._leave_to_parent)
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
         self._idle = IdleReaders()
         self._admin: AdminClient | None = None
 
@@ -105,16 +104,14 @@ class Broker:
         """A client's configuration: the connection settings and its own."""
         return {**self._settings, **own}
 
-    def forget_parent(self) -> None:
-        """After a fork: the parent's client threads do not exist here, and closing the clients would wait for them."""
-        if self._pid != os.getpid():
-            self._forked += [self._idle, self._admin]
-            self._begin()
+    def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [*self._idle.consumers(), self._admin]
+        self._begin()
+        return left
 
     def admin(self) -> AdminClient:
         """The admin client."""
         self._check_open()
-        self.forget_parent()
         if self._admin is None:
             module = require("confluent_kafka.admin", "kafka")
             with self.errors("connect"):
@@ -186,7 +183,6 @@ class Broker:
         kafka = require("confluent_kafka", "kafka")
         # Uncommitted: the commit of the referring record decides, and that was checked when it was read. Otherwise any
         # open transaction in this partition would hide the records after it.
-        self.forget_parent()
         wanted = Position(name, partition, offset)
         with (
             self._idle.turn(wanted, None if last is None else wanted._replace(offset=last + 1), self.timeout_s / 4),
@@ -267,7 +263,6 @@ class Broker:
             committed: Whether to read committed records only.
         """
         self._check_open()
-        self.forget_parent()
         idle = self._idle
         found = None if committed else idle.take(wanted)
         if found is None:
@@ -324,6 +319,5 @@ class Broker:
     def close(self) -> None:
         """Close the clients; those in use close when returned."""
         self._is_closed = True
-        self.forget_parent()
         self._idle.close()
         self._admin = None

@@ -152,6 +152,10 @@ class IdleReaders:
         if not is_wanted:
             consumer.close()
 
+    def consumers(self) -> list[Consumer]:
+        """The idle consumers, without the lock, which another thread may have held at a fork."""
+        return [each.consumer for each in self._idle]
+
     def close(self) -> None:
         """Close the consumers, and each one that is returned later."""
         with self._lock:

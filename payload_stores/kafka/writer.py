@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections import deque
@@ -13,6 +12,7 @@ from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
+from payload_stores import forks
 from payload_stores.callbacks import shielded
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError
@@ -148,12 +148,11 @@ class OwnWriter(Writer):
     def __init__(self, broker: Broker) -> None:
         super().__init__(self._produce_own, _PRODUCER["message.max.bytes"], broker.timeout_s)
         self._broker = broker
-        self._forked: list[object] = []
         self._is_closed = False
         self._begin()
+        forks.watch(self, OwnWriter._leave_to_parent)
 
     def _begin(self) -> None:
-        self._pid = os.getpid()
         self._lock = threading.Lock()
         self._producer: Any = None
         self._fatal: KafkaError | None = None
@@ -162,11 +161,13 @@ class OwnWriter(Writer):
         self._is_quiet = threading.Event()
         self._is_quiet.set()
 
+    def _leave_to_parent(self) -> list[object]:
+        left = [self._producer, *self._served]
+        self._begin()
+        return left
+
     def _produce_own(self, *arguments: Any) -> None:
         kafka = require("confluent_kafka", "kafka")
-        if self._pid != os.getpid():
-            self._forked.append(self._producer)  # its threads are the parent's: it cannot be closed here
-            self._begin()
         with self._lock:
             producer = self._living()
             try:
@@ -239,8 +240,6 @@ class OwnWriter(Writer):
     def close(self) -> None:
         """Drop records in flight, and close the producer."""
         self._is_closed = True
-        if self._pid != os.getpid():
-            return
         producer, self._producer = self._producer, None
         if producer is not None:
             with suppress(Exception):  # it has failed fatally, and says so once more

@@ -175,7 +175,7 @@ class LocalStore(references.RootedStore):
             file = os.fdopen(folders.open_file(path[-1], folder), "rb", buffering=0)
         try:
             self.check_size(os.fstat(file.fileno()).st_size, reference)
-        except PayloadTooLargeError:
+        except PayloadStoreError:
             file.close()
             raise
         return cast("BinaryIO", file)  # typeshed has no common type for raw and buffered files

@@ -38,6 +38,10 @@ _QUERY: Final = re.compile(r"\?[^\s\"'<>)]+")
 # Metadata services with credentials for the clouds' own machines; obstore's fallback without configured credentials.
 _METADATA: Final = re.compile(r"169\.254\.169\.254|169\.254\.170\.2\b|metadata\.google\.internal")
 
+_OF_CHECKSUMS: Final = re.compile(r"x-amz-(?:sdk-)?checksum|x-amz-content-sha256|UNSIGNED-PAYLOAD", re.IGNORECASE)
+_WITHOUT_CHECKSUMS: Final = (
+    "objects.unsigned_payload = false, which signs the payload and sends no checksum, may help with this server"
+)
 _CREDENTIALS: Final = "Check the credentials under objects., or where obstore looks for others, and their permissions"
 
 # Error codes of S3, Azure and Google. Sources: "Error responses" in the Amazon S3 API Reference; "Common REST API error
@@ -143,6 +147,12 @@ class Errors:
 
 
 def _meaning(error: Exception) -> _Meaning:
+    kind, hint = _kind(error)
+    text = found[1] if (found := _MESSAGE.search(str(error))) else ""
+    return kind, _WITHOUT_CHECKSUMS if _OF_CHECKSUMS.search(text) else hint
+
+
+def _kind(error: Exception) -> _Meaning:
     from obstore import exceptions as obs
 
     said = str(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -29,10 +30,12 @@ class Provider:
         store: obstore's class.
         options: Its options, by obstore's names; the longer names (``aws_…``) are accepted too.
         place: Options implied by ``objects.url``.
+        environment: Beginning of the environment variables that obstore reads options from.
         defaults: Groups of options set unless the user sets one of the group.
     """
 
     store: str
+    environment: str
     options: tuple[str, ...]
     place: tuple[str, ...]
     defaults: tuple[Mapping[str, str], ...] = ()
@@ -42,6 +45,7 @@ class Provider:
 PROVIDERS: Final[Mapping[str, Provider]] = {
     "s3": Provider(
         "S3Store",
+        "AWS",
         (
             "access_key_id", "secret_access_key", "session_token", "region", "default_region", "endpoint",
             "virtual_hosted_style_request", "server_side_encryption", "sse_kms_key_id", "sse_bucket_key_enabled",
@@ -62,12 +66,14 @@ PROVIDERS: Final[Mapping[str, Provider]] = {
     ),
     "gs": Provider(
         "GCSStore",
+        "GOOGLE",
         ("service_account", "service_account_key", "application_credentials", "bearer_token", "base_url",
          "skip_signature"),
         ("bucket", "bucket_name"),
     ),
     "az": Provider(
         "AzureStore",
+        "AZURE",
         (
             "account_name", "account_key", "sas_key", "token", "client_id", "client_secret", "tenant_id",
             "authority_host", "endpoint", "msi_endpoint", "object_id", "msi_resource_id", "federated_token_file",
@@ -140,13 +146,17 @@ class Clients:
         texts = {name: _text(name, value) for name, value in settings.items() if not self._is_of_another(name)}
         for name in texts:
             self._refuse_ours(name)
+        self._set = frozenset(texts)
+        # obstore reads the others itself, but these only where it gets no client options, which hold our time limits.
+        environment = self._environment()
+        texts = {name: value for name, value in environment.items() if name in _CLIENT} | texts
         self.errors = Errors(
             scheme, [text for name, text in texts.items() if name not in _PLAIN and len(text) >= _SHORT]
         )
         self._make = getattr(stores, self._provider.store)
         self._config = {name: text for name, text in texts.items() if name not in _CLIENT}
         for group in self._provider.defaults:
-            if not group.keys() & self._config.keys():
+            if not group.keys() & (self._config.keys() | environment.keys()):
                 self._config.update(group)
         self._options: dict[str, Any] = {
             "client_options": {
@@ -161,13 +171,14 @@ class Clients:
             },
             **({} if provider is None else {"credential_provider": provider}),
         }
+        self._is_express = (self._config.get("s3_express") or environment.get("s3_express", "")).lower() == "true"
         self._lock = threading.Lock()
         self._made: dict[str, Client] = {}
 
     @property
     def is_ordered(self) -> bool:
         """Whether listings are sorted by name: not for S3's directory buckets."""
-        return self._config.get("s3_express", "false").lower() != "true"
+        return not self._is_express
 
     @property
     def begins_anywhere(self) -> bool:
@@ -201,7 +212,8 @@ class Clients:
         """The error for settings refused by obstore, with its message, without secrets."""
         for name, value in (self._config | self._options["client_options"]).items():
             if f'"{value}"' in said:
-                return ConfigError(f"objects.{name}: {message}", key=f"objects.{name}")
+                where = f"objects.{name}" if name in self._set else f"{self._provider.environment}_{name.upper()}"
+                return ConfigError(f"{where}: {message}", key=f"objects.{name}")
             if f"key: '{name}'" in said or f"key: {name}." in said:
                 near = nearest(f"objects.{name}", self._known)
                 return ConfigError(
@@ -214,6 +226,12 @@ class Clients:
             hint="Set objects.account_name to the storage account" if "Account must be specified" in said else None,
             key="objects.url",
         )
+
+    def _environment(self) -> dict[str, str]:
+        """The options in the environment variables of this cloud, such as ``AWS_ALLOW_HTTP``."""
+        names = (*self._provider.options, *_CLIENT)
+        found = {name: os.environ.get(f"{self._provider.environment}_{name.upper()}", "") for name in names}
+        return {name: value for name, value in found.items() if value}
 
     def _is_of_another(self, name: str) -> bool:
         """Whether only other clouds have an option: routes to several clouds share one configuration."""

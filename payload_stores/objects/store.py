@@ -10,6 +10,7 @@ the defaults a request takes less than a minute in the worst case, less than Kaf
 
 from __future__ import annotations
 
+import itertools
 import logging
 import re
 from collections.abc import Iterator, Mapping
@@ -59,6 +60,7 @@ _ILLEGAL: Final = re.compile(r"(?<=/)\.{1,2}(?=/|\Z)|(?<=/)(?=/)|[\x00-\x1f\x7f]
 _LEGAL: Final = "!$&'()+,-0123456789:;=@ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz"
 # Characters of ids, in listing order.
 _ORDER: Final = "-.0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ_abcdefghijklmnopqrstuvwxyz~"
+_SHOWN: Final = 200
 _ALIASES: Final = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az"}
 
 
@@ -286,17 +288,24 @@ class ObjectsStore(BucketStore):
 
     def _pages(self, client: Client, folder: str, offset: str | None) -> Iterator[Any]:
         """Pages of a listing; it continues after a name that obstore refuses."""
-        while True:
+        for count in itertools.count(1):
             try:
                 yield from client.list(folder, offset=offset, chunk_size=_LIST_ITEMS)
             except Exception as error:
                 refused = _REFUSED_NAME.search(str(error))
-                behind = _behind(refused[1]) if refused and self._clients.is_ordered else None
-                if behind is None or (offset is not None and behind <= offset):
+                if refused is None:
                     raise
+                behind = _behind(refused[1]) if self._clients.is_ordered else None
+                if behind is None or (offset is not None and behind <= offset):
+                    raise PayloadStoreError(
+                        f"the listing ends at an object of another writer, whose name obstore refuses: "
+                        f"{refused[1][:_SHOWN]!r}",
+                        hint="Delete or rename the object; the store s3 lists such names",
+                    ) from error
                 _log.warning(
-                    "a name of another writer in %s hides what is listed with it, up to 1,000 payloads: %.200r",
-                    *(folder, refused[1] if refused else ""),
+                    "obstore refuses a name of another writer (%d so far in %s), and with it the names of its page, up "
+                    "to 1,000: delete or rename %.200r, or use the store s3",
+                    *(count, folder, refused[1]),
                 )
                 offset = behind
             else:

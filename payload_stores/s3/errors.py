@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
@@ -66,6 +67,11 @@ ELSEWHERE: Final = frozenset(
 EMPTY: Final = frozenset({"InvalidRange", "416", "RequestedRangeNotSatisfiable"})
 
 _CREDENTIALS: Final = "Check s3.access.key, s3.secret.key, s3.session.token, or boto3's other sources of credentials"
+# Servers word it in many ways; all name the header, or the signature that goes with it.
+_OF_CHECKSUMS: Final = re.compile(
+    r"x-amz-(?:sdk-)?checksum|x-amz-trailer|x-amz-content-sha256|UNSIGNED-PAYLOAD|-TRAILER", re.IGNORECASE
+)
+_WITHOUT_CHECKSUMS: Final = "s3.checksum.calculation = when_required may help with this server"
 _REFUSED: Final = (
     f"{_CREDENTIALS}, their permissions, and s3.expected.bucket.owner. "
     "Without s3:ListBucket, S3 also answers this for deleted objects"
@@ -143,7 +149,7 @@ _MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None
     (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
     (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),
     (FULL, PayloadStoreUnavailableError, "The server has no space left"),
-    (NOT_IMPLEMENTED, PayloadStoreError, "s3.checksum.calculation = when_required may help with this server"),
+    (NOT_IMPLEMENTED, PayloadStoreError, _WITHOUT_CHECKSUMS),
 )
 
 
@@ -167,12 +173,13 @@ def _client_error(error: Exception) -> _Meaning:
 def _meaning(code: str, text: str, status: int) -> _Meaning:
     text = (text or "no further text").removesuffix(".")  # a hint may follow
     message = f"S3 answered {code}: {text}"
+    refused = _WITHOUT_CHECKSUMS if _OF_CHECKSUMS.search(text) else None
     for codes, kind, hint in _MEANINGS:
         if code in codes:
-            return kind, message, hint
+            return kind, message, refused or hint
     # Servers may have other codes.
     kind = PayloadAccessDeniedError if status in {401, 403} else PayloadStoreError
-    return PayloadStoreUnavailableError if status == 429 or status >= 500 else kind, message, None
+    return PayloadStoreUnavailableError if status == 429 or status >= 500 else kind, message, refused
 
 
 def _other_error(error: Exception) -> _Meaning:

@@ -3,6 +3,9 @@
 The header is a list of 80-byte cards in blocks of 2880 bytes; pixels are big-endian, the bottom row first (FITS
 standard 4.0, sections 3 and 4). The stretch is linear between two percentiles: images are mostly noise around zero,
 and a few bright pixels would leave the rest black.
+
+A KB of gzip may claim a million pixels, which take a second to draw. So the pixels of a picture, and those of all
+pictures of a record, are limited by the length of what they are in.
 """
 
 from __future__ import annotations
@@ -11,18 +14,19 @@ import math
 import struct
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
-__all__ = ["is_gzipped_fits", "picture"]
+__all__ = ["is_gzipped_fits", "most_pixels", "picture", "pixels_in"]
 
 _START: Final = b"SIMPLE  ="
 _BLOCK: Final = 2880
 _CARD: Final = 80
-_MOST_BLOCKS: Final = 100
+_MOST_BLOCKS: Final = 40
 _MOST_PIXELS: Final = 1_000_000
 _TYPES: Final = {8: "B", 16: "h", 32: "i", 64: "q", -32: "f", -64: "d"}
-# A gzip member may expand a thousandfold: no more is decompressed than the largest picture takes.
-_MOST_BYTES: Final = _MOST_BLOCKS * _BLOCK + 8 * _MOST_PIXELS
+_FREE_PIXELS: Final = 1 << 18
+# Without compression, a pixel has at least a byte; noise compresses to a half.
+_PIXELS_PER_BYTE: Final = 4
 _HEAD: Final = 1024
 _PERCENTILES: Final = (0.01, 0.995)
 _SAMPLE: Final = 50_000
@@ -40,6 +44,44 @@ def is_gzipped_fits(data: bytes) -> bool:
         return False
 
 
+class _Head(NamedTuple):
+    """The header of a file's first image, with the bytes it was read from."""
+
+    cards: Mapping[str, str]
+    start: int
+    width: int
+    height: int
+
+    @property
+    def pixels(self) -> int:
+        return self.width * self.height
+
+
+def most_pixels(size: int) -> int:
+    """The most pixels that are drawn for some bytes.
+
+    Args:
+        size: Their number: of a file, or of a record with several.
+
+    Example:
+        >>> most_pixels(0), most_pixels(1_000_000)
+        (262144, 1000000)
+    """
+    return min(_FREE_PIXELS + _PIXELS_PER_BYTE * size, _MOST_PIXELS)
+
+
+def pixels_in(data: bytes) -> int:
+    """The number of pixels that :func:`picture` would draw, by the header alone; 0 if there is no picture.
+
+    Args:
+        data: The file, gzipped or not.
+    """
+    try:
+        return _head(data).pixels
+    except (zlib.error, ValueError, KeyError):
+        return 0
+
+
 def picture(data: bytes) -> bytes | None:
     """Draw the image of a FITS file.
 
@@ -47,22 +89,33 @@ def picture(data: bytes) -> bytes | None:
         data: The file, gzipped or not.
 
     Returns:
-        A PNG; None if the file's first header has no image of two or more dimensions, or more than a million pixels.
+        A PNG; None if the file's first header has no image of two or more dimensions, or one with more pixels than
+        :func:`most_pixels` of its size.
     """
     try:
-        if data[:2] == b"\x1f\x8b":
-            data = zlib.decompressobj(31).decompress(data, _MOST_BYTES)
-        header, start = _header(data)
-        bits, axes = int(header["BITPIX"]), int(header["NAXIS"])
-        width, height = (int(header[f"NAXIS{axis}"]) if axis <= axes else 0 for axis in (1, 2))
-        if not (width > 0 < height and width * height <= _MOST_PIXELS):
-            return None
+        head = _head(data)
+        kind = _TYPES[int(head.cards["BITPIX"])]
+        data = _inflated(data, head.start + head.pixels * struct.calcsize(f">{kind}"))
         # Of more than two axes, the first plane comes first. BSCALE and BZERO only move the scale.
-        pixels = struct.unpack_from(f">{width * height}{_TYPES[bits]}", data, start)
-        sign = -1 if float(header.get("BSCALE", 1)) < 0 else 1
+        pixels = struct.unpack_from(f">{head.pixels}{kind}", data, head.start)
+        sign = -1 if float(head.cards.get("BSCALE", 1)) < 0 else 1
     except (zlib.error, struct.error, ValueError, KeyError):
         return None
-    return _png(_grey(pixels, sign), width, height)
+    return _png(_grey(pixels, sign), head.width, head.height)
+
+
+def _inflated(data: bytes, size: int) -> bytes:
+    """The first bytes of a file; a gzip member may expand a thousandfold, and no more of it is decompressed."""
+    return zlib.decompressobj(31).decompress(data, size) if data[:2] == b"\x1f\x8b" else data
+
+
+def _head(data: bytes) -> _Head:
+    cards, start = _header(_inflated(data, _MOST_BLOCKS * _BLOCK))
+    axes = int(cards["NAXIS"])
+    width, height = (int(cards[f"NAXIS{axis}"]) if axis <= axes else 0 for axis in (1, 2))
+    if not (width > 0 < height and width * height <= most_pixels(len(data)) and int(cards["BITPIX"]) in _TYPES):
+        raise ValueError("no picture is drawn of it")
+    return _Head(cards, start, width, height)
 
 
 def _header(data: bytes) -> tuple[Mapping[str, str], int]:

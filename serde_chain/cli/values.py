@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from serde_chain.cli.arrays import as_file, summary
-from serde_chain.cli.fits import is_gzipped_fits, picture
+from serde_chain.cli.fits import is_gzipped_fits, most_pixels, picture, pixels_in
 from serde_chain.cli.output import printable
 from serde_chain.handles import PayloadHandle
 from serde_chain.models import model_of
@@ -237,13 +237,17 @@ def save(message: Any, target: Path) -> Saved:
         return Saved(path, _write(path, content))
     path = _path(target, message, ".json")
     images: dict[str, Path] = {}
-    for name, data, suffix in (*images_in(value), *_arrays_in(value)):
+    files = (*images_in(value), *_arrays_in(value))
+    room = most_pixels(sum(len(data) for _, data, _ in files))
+    for name, data, suffix in files:
         stem = f"{path.stem}{_safe(name)}"
         if f"{stem}{suffix}".lower() in images:  # of another field: names lose characters, and on some disks their case
             stem += f"-{len(images)}"
         image = images[f"{stem}{suffix}".lower()] = path.with_name(stem + suffix)
         _write(image, data)
-        drawn = picture(data) if suffix in {_FITS, _GZIPPED_FITS} else None
+        pixels = pixels_in(data) if suffix in {_FITS, _GZIPPED_FITS} else 0
+        drawn = picture(data) if pixels <= room else None
+        room -= pixels
         if drawn is not None:
             image = images[f"{stem}{suffix}.png".lower()] = path.with_name(f"{stem}{suffix}.png")
             _write(image, drawn)

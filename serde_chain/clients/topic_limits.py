@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, Protocol
 
+from payload_stores import forks
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError
 from serde_chain.base import SupportsUploads
@@ -158,12 +159,20 @@ class TopicLimits:
         self._ttl_s = ttl_ms / 1000
         self._timeout_s = timeout_ms / 1000
         self._known = {topic: _Known(limit, math.inf) for topic, limit in answers.items()}
+        self._is_closed = False
+        self._begin()
+        forks.watch(self, TopicLimits._leave_to_parent)
+
+    def _begin(self) -> None:
         self._asked: dict[str, Future[_Known]] = {}
         self._queue: deque[tuple[str, Future[_Known]]] = deque()
         self._threads = 0
         self._told: str | None = None  # why there was no answer; of all topics, since one broker is at fault for all
         self._lock = threading.Lock()
-        self._is_closed = False
+
+    def _leave_to_parent(self) -> tuple[()]:
+        self._begin()
+        return ()
 
     def known(self, topic: str) -> TopicLimit | None:
         """The answer about a topic if it is known; None otherwise, and then the broker is being asked."""

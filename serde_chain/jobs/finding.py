@@ -20,7 +20,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Record
 from serde_chain.errors import ContextualError, DecodeError
-from serde_chain.jobs.folders import names_of
+from serde_chain.jobs.folders import is_plain, names_in, names_of
 from serde_chain.jobs.references import END, WHOLE, ReferencePlan
 from serde_chain.record import VALUE, RecordContext, remove_headers
 from serde_chain.stages.large_fields.read import LargeFieldsDeserializer, moved_fields
@@ -93,6 +93,7 @@ class ReferenceFinder:
                 with entry.noting():
                     moved = moved_fields(ctx) or ()
                 if entry.kind is not None:
+                    entry.names = self._names_in(data, headers)
                     yield entry
                     # Readers without large-fields pass over the header, and follow the reference of the whole value.
                     remove_headers(ctx, (HEADER,))
@@ -102,11 +103,19 @@ class ReferenceFinder:
                 references = reader.references_in(data, ctx)
                 _check_complete(moved, references)
             if entry.kind is not None:
+                entry.names = self._names_in(data, headers)
                 yield entry
             for reference in references:
                 entry = Found(reader, data, ctx, moved)
                 entry.reference, entry.names = reference, names_of(reference.url, self._topics)
+                if not is_plain(reference.url):
+                    entry.names = sorted({*entry.names, *self._names_in(data, headers)})
                 yield entry
+
+    def _names_in(self, data: Any, headers: Iterable[tuple[str, bytes | None]]) -> list[int]:
+        """The names of what a placeholder may refer to that our readers cannot follow, but others perhaps can."""
+        parts = (data, *(value for _, value in headers if value is not None))
+        return sorted(set().union(*(names_in(part, self._topics) for part in parts)))
 
     def _check_whole(self, referred: list[Found]) -> None:
         """Download payloads, within the download limits of the readers' stages."""
@@ -133,7 +142,8 @@ class Found:
         field: The field: ``key`` or ``value``.
         moved: The record's fields that its header names.
         reference: The reference, once read.
-        names: The names of its payload (:func:`~serde_chain.jobs.folders.names_of`).
+        names: The names of its payload (:func:`~serde_chain.jobs.folders.names_of`); of an unreadable placeholder,
+            those of all payloads to which it may refer.
         kind: The class of the error, if the placeholder is unreadable or the payload has a problem.
         message: Its message.
         malformed: Whether the placeholder itself is unreadable, to any reader.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import blake2b
@@ -25,12 +26,28 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.jobs.references import ReferencePlan
 from serde_chain.stages.large_message.stores import without_deadline
 
-__all__ = ["Folder", "Listed", "Part", "folders_of", "list_folders", "names_of", "pages_of", "stores_of"]
+__all__ = [
+    "Folder",
+    "Listed",
+    "Part",
+    "folders_of",
+    "is_plain",
+    "list_folders",
+    "names_in",
+    "names_of",
+    "pages_of",
+    "stores_of",
+]
 
 _ANY_ID: Final = "-"
 _MOST_NAMES: Final = 64
 # A random UUID (RFC 9562, section 5.4).
 _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
+# Runs of characters of URLs. A run may end with what does not belong to its path, such as the length of Avro's next
+# text, so it is also tried up to the end of each id.
+_RUN: Final = re.compile(rb"[^\x00-\x20\"<>\\^`{|}\x7f-\xff]+")
+_ANY_KNOWN_ID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?:/[0-9a-f]{64})?")
+_MOST_PATHS: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -223,6 +240,36 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
         if segment in topics and len(names) < _MOST_NAMES - 1:
             names.append(hashed.digest())
     return [int.from_bytes(name, "big", signed=True) for name in (*names, hashed.digest())]
+
+
+def is_plain(reference: str) -> bool:
+    """Whether a reference is a single run of a URL's characters; otherwise a URL may be within it.
+
+    Example:
+        >>> is_plain("s3://bucket/alerts/1"), is_plain('{"url": "s3://bucket/alerts/1"}')
+        (True, False)
+    """
+    return _RUN.fullmatch(reference.encode(errors="surrogatepass")) is not None
+
+
+def names_in(data: bytes | bytearray | memoryview, topics: AbstractSet[str]) -> set[int]:
+    """The names of the payloads to which some bytes may refer, whatever their format: of all paths with a topic.
+
+    Args:
+        data: A value, or a header's.
+        topics: The topics whose payloads matter.
+
+    Example:
+        >>> names_in(b'{"url": "s3://bucket/alerts/1"}', {"alerts"}) == {*names_of("s3://bucket/alerts/1", {"alerts"})}
+        True
+    """
+    names: set[int] = set()
+    runs = (match[0] for match in _RUN.finditer(bytes(data).replace(b"\\/", b"/")))
+    paths = (run for run in runs if not topics.isdisjoint(unquote(run.decode()).split("/")))
+    for path in islice(paths, _MOST_PATHS):
+        for end in (len(path), *(match.end() for match in islice(_ANY_KNOWN_ID.finditer(path), _MOST_NAMES))):
+            names.update(names_of(path[:end].decode(), topics))
+    return names
 
 
 def stores_of(plan: ReferencePlan, readers: Mapping[str, DeserializerChain]) -> tuple[PayloadStore, ...]:

@@ -419,7 +419,7 @@ class _Sweep:
         return read, {topic for topic, partition in ends if first[topic, partition] < ends[topic, partition]}
 
     def _look_at_unreadable(self, read: Read) -> None:
-        """Count placeholders that no reader can read: they protect no payload, and any writer can create them.
+        """Count unreadable placeholders: they keep the payloads that they name, and any writer can create them.
 
         Raises:
             JobError: The configuration, rather than the record, seems to be at fault: most are malformed, or a registry
@@ -439,7 +439,10 @@ class _Sweep:
                 "record has its header, or wait until the record expires",
                 **where,
             )
-        self._warn(f"{read.malformed} unreadable placeholders protect no payload; one is at {where}: {bad.message}")
+        self._warn(
+            f"{read.malformed} unreadable placeholders keep only the payloads that they name; one is at {where}: "
+            f"{bad.message}"
+        )
 
     def _compare(self) -> tuple[int, int]:
         """Find the orphans; returns their number and bytes."""

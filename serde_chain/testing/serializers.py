@@ -54,6 +54,9 @@ _TOPIC: Final = "conformance"
 # A serializer and a deserializer, which may be foreign callables.
 Stages = tuple[Any, Any]
 
+# No format of text has them as a blank, no format of chunks as padding, and no format of fields as another field.
+_TRAILING: Final = (b"\xff", b"trailing bytes")
+
 
 class SerializerTests(RequiredSettings):
     """Tests that every pair of stages must pass; subclass it in a test file.
@@ -65,6 +68,8 @@ class SerializerTests(RequiredSettings):
         foreign: Bytes that the deserializer must refuse with a DecodeError.
         detects_truncation: Whether the deserializer refuses truncated data. If it cannot (a truncated text is still
             a text), it must return a value or raise a SerializationError.
+        detects_trailing: Whether the deserializer refuses bytes behind the end of the data, or makes them part of the
+            value. If the format allows such bytes, it may ignore them.
         expects_type: Exact type of the deserializer's values; None if they differ.
 
     Example:
@@ -85,6 +90,7 @@ class SerializerTests(RequiredSettings):
     misfits: ClassVar[tuple[object, ...]] = ()
     foreign: ClassVar[tuple[bytes, ...]] = ()
     detects_truncation: ClassVar[bool] = True
+    detects_trailing: ClassVar[bool] = True
     expects_type: ClassVar[type | None] = None
 
     @pytest.fixture
@@ -423,6 +429,25 @@ class SerializerTests(RequiredSettings):
                     _assert_refused(deserialize, data[:end], copy.deepcopy(ctx), DecodeError, what=what, advice=advice)
                 else:
                     _tolerate(deserialize, data[:end], copy.deepcopy(ctx))
+
+    def test_trailing_bytes_are_refused(self, stages: Stages) -> None:
+        """Bytes behind the end raise a DecodeError, or are part of the value; they are never ignored."""
+        serialize, deserialize = stages
+        for value in self._examples():
+            ctx = self.context()
+            data = bytes(serialize(value, ctx))
+            for trailing in _TRAILING:
+                if not self.detects_trailing:
+                    _tolerate(deserialize, data + trailing, copy.deepcopy(ctx))
+                    continue
+                try:
+                    got = deserialize(data + trailing, copy.deepcopy(ctx))
+                except (DecodeError, PayloadStoreError):
+                    continue
+                assert not self.equal(value, got), (
+                    f"{trailing!r} behind {data!r} was ignored: raise a DecodeError, or set detects_trailing = False "
+                    "if the format allows bytes behind its end"
+                )
 
     def test_damaged_bytes_give_a_value_or_a_documented_error(self, stages: Stages) -> None:
         """Flipped, inserted and missing bytes, and noise: never another exception, a crash or a hang."""

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from astropy.io import fits as astropy_fits
 
-from serde_chain.cli.fits import is_gzipped_fits, picture
+from serde_chain.cli.fits import is_gzipped_fits, most_pixels, picture, pixels_in
 from serde_chain.cli.values import images_in, save
 
 
@@ -31,6 +31,12 @@ def fits(pixels: Any, **more: object) -> bytes:
 def seen(png: bytes | None) -> Any:
     assert png is not None
     return matplotlib.image.imread(BytesIO(png), format="png")
+
+
+def message(value: Any) -> Any:
+    return SimpleNamespace(
+        value=lambda: value, key=lambda: b"M 51", topic=lambda: "t", partition=lambda: 0, offset=lambda: 0
+    )
 
 
 def star(kind: str = "f4", side: int = 63) -> Any:
@@ -126,3 +132,42 @@ def test_cutouts_are_saved_with_pictures(tmp_path: Path) -> None:
     assert file.read_bytes() == stamp
     assert seen(png.read_bytes()).shape == (252, 252)
     assert json.loads(saved.path.read_text())["objectId"] == "ZTF1"
+
+
+def test_a_picture_has_no_more_pixels_than_its_bytes_allow() -> None:
+    for side in (512, 1000):
+        assert pixels_in(fits(np.zeros((side, side), "u1"))) == side * side
+    assert pixels_in(gzip.compress(fits(np.zeros((512, 512), "f4")))) == 512 * 512
+    for hostile in (np.zeros((1000, 1000), "u1"), np.zeros((600, 600), "f8"), np.zeros((2, 500_000), "i2")):
+        assert pixels_in(gzip.compress(fits(hostile))) == 0
+        assert picture(gzip.compress(fits(hostile))) is None
+    noise = gzip.compress(fits(star(side=900)))
+    assert pixels_in(noise) == 810_000
+    assert picture(noise) is not None
+    assert pixels_in(b"SIMPLE  = no header that ends") == pixels_in(b"\x1f\x8bnoise") == 0
+
+
+@pytest.mark.parametrize("count", [12, 200])
+def test_the_pictures_of_a_record_have_no_more_pixels_than_its_bytes_allow(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    """Twelve images of a KB took 8 s of CPU time."""
+    image = gzip.compress(fits(np.zeros((500, 500), "u1")))
+    drawn: list[int] = []
+
+    def noted(data: bytes) -> bytes | None:
+        drawn.append(pixels_in(data))
+        return picture(data)
+
+    monkeypatch.setattr("serde_chain.cli.values.picture", noted)
+    saved = save(message({f"cutout{at}": image for at in range(count)}), tmp_path)
+    assert 0 < sum(drawn) <= most_pixels(count * len(image))
+    assert sum(path.name.endswith(".fits.gz") for path in saved.images) == count
+    assert sum(path.name.endswith(".png") for path in saved.images) == len(drawn)
+
+
+def test_pictures_of_real_cut_outs_are_all_drawn(tmp_path: Path) -> None:
+    """As in ZTF's alerts, thirty of them."""
+    image = gzip.compress(fits(star()))
+    saved = save(message({f"cutout{at}": image for at in range(30)}), tmp_path)
+    assert sum(path.name.endswith(".png") for path in saved.images) == 30

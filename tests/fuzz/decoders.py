@@ -220,6 +220,7 @@ def targets() -> dict[str, Target]:
         "aws-extended": foreign(
             "aws-extended",
             b'k\xff12\xff["com.amazon.sqs.javamessaging.MessageS3Pointer", {"s3BucketName": "bucket", "s3Key": "a"}]',
+            b'k\xff12\xff{"s3BucketName": "bucket", "s3Key": "a"}',
             header="ExtendedPayloadSize",
         ),
         "cloudevents": foreign(

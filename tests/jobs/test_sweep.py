@@ -33,7 +33,7 @@ from payload_stores.local import LocalStore
 from serde_chain import ConfigError, Consumer, Producer, RecordContext, SerializerChain
 from serde_chain.errors import JobError
 from serde_chain.jobs import shares
-from serde_chain.jobs.folders import names_of
+from serde_chain.jobs.folders import names_in, names_of
 from serde_chain.jobs.local import sweeping
 from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.kip1159 import MARKER
@@ -266,6 +266,59 @@ def test_malformed_placeholders_keep_nothing_and_end_no_sweep(
         sweep(config, topic, grace_ms=0, delete=True)
     assert caught.value.topic == topic
     assert len(stored(store, topic)) == 2
+
+
+MALFORMED: dict[str, Any] = {
+    "size below 0": lambda url: (url, [(MARKER, b"true"), ("large-message-size", b"-1")]),
+    "size that is no number": lambda url: (url, [(MARKER, b"true"), ("large-message-size", b"ten")]),
+    "digest": lambda url: (url, [(MARKER, b"true"), ("large-message-digest", b"md5:0")]),
+    "blanks": lambda url: (b" " + url + b"\n", [(MARKER, b"true")]),
+    "in JSON": lambda url: (json.dumps({"url": url.decode()}).encode(), [(MARKER, b"true")]),
+    "escaped": lambda url: (json.dumps({"url": url.decode()}).replace("/", "\\/").encode(), [(MARKER, b"true")]),
+    "behind text": lambda url: (b"\xff\x10" + url + b"Hmore text" + b"x" * 20_000, [(MARKER, b"true")]),
+    "in a header": lambda url: (b"x" * 20_000, [(MARKER, b"true"), ("moved-to", url)]),
+    "escaped as URL": lambda url: (url.replace(b"-", b"%2D") + b"\xff", [(MARKER, b"true")]),
+}
+
+
+@pytest.mark.parametrize("kind", MALFORMED)
+def test_what_a_malformed_placeholder_names_stays(  # noqa: PLR0917, fixtures
+    sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, kind: str
+) -> None:
+    """Other readers may follow it: a plain one of KIP-1159 reads neither size nor digest."""
+    send(topic, payload(0))
+    named = store.publish(topic, payload(1))
+    used = {*stored(store, topic), named}
+    orphan = store.publish(topic, payload(2))
+    value, headers = MALFORMED[kind](named.encode())
+    producer = confluent_kafka.Producer({"bootstrap.servers": config["bootstrap.servers"]})
+    producer.produce(topic, value, headers=headers)
+    assert producer.flush(30) == 0
+    report = sweep(config, topic, grace_ms=0, delete=True)
+    assert report.deleted == 1
+    assert orphan not in stored(store, topic)
+    assert stored(store, topic) == used
+
+
+def test_a_malformed_placeholder_is_counted_but_no_live_reference(
+    sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore
+) -> None:
+    send(topic, payload(0))
+    named = store.publish(topic, payload(1))
+    producer = confluent_kafka.Producer({"bootstrap.servers": config["bootstrap.servers"]})
+    producer.produce(topic, named.encode(), headers=[(MARKER, b"true"), ("large-message-size", b"-1")])
+    assert producer.flush(30) == 0
+    report = sweep(config, topic, grace_ms=0, delete=True)
+    assert (report.live, report.deleted) == (1, 0)
+    [warning] = [text for text in report.warnings if "placeholders" in text]
+    assert warning.startswith("1 unreadable placeholders keep only the payloads that they name")
+
+
+def test_names_are_found_in_linear_time() -> None:
+    begun = time.monotonic()
+    for data in (b"x" * 4_000_000, b"t/" * 2_000_000, b"t/%s/" % (b"0" * 64) * 50_000, b"/ " * 2_000_000):
+        assert len(names_in(data, {"t"})) < 200_000
+    assert time.monotonic() - begun < 60
 
 
 class Refusing(LocalStore):

@@ -99,9 +99,14 @@ class Unlimited(MemoryStore):
 
 
 @pytest.mark.parametrize(
-    "test", ["test_a_payload_above_the_limit_is_not_downloaded", "test_open_refuses_what_download_refuses"]
+    "test",
+    [
+        "test_a_payload_above_the_limit_is_not_downloaded",
+        "test_open_refuses_what_download_refuses",
+        "test_a_payload_larger_than_published_is_not_fetched",
+    ],
 )
-def test_a_store_that_checks_no_size_is_named_the_method(test: str) -> None:
+def test_a_store_that_checks_no_size_is_named_the_method(test: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for cls in (MemoryStore, Unlimited):
         MemoryStore.clear()
         suite = type("Suite", (test_memory.TestMemoryStore,), {"store_class": cls})()
@@ -112,6 +117,8 @@ def test_a_store_that_checks_no_size_is_named_the_method(test: str) -> None:
                 )
             if test.startswith("test_open"):
                 suite.test_open_refuses_what_download_refuses(open_store(cls, {}), {})
+            elif test.endswith("fetched"):
+                suite.test_a_payload_larger_than_published_is_not_fetched(open_store(cls, {}), monkeypatch, large=False)
             else:
                 suite.test_a_payload_above_the_limit_is_not_downloaded({}, large=False)
     MemoryStore.clear()

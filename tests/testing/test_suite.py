@@ -102,6 +102,10 @@ def test_foreign_callables_declare_nothing(tmp_path: Path) -> None:
     ("fault", "test"),
     [
         (pair(lax="0 and ") + NAMED, "test_what_is_cut_off_is_refused"),
+        (
+            pair().replace("bytes(data)\n", "bytes(data)[: bytes(data).rfind(b'>') + 1]\n") + NAMED,
+            "test_trailing_bytes_are_refused",
+        ),
         (pair() + NAMED.replace("7", '"text"'), "test_values_that_do_not_fit_are_refused"),
         (pair() + NAMED.replace("no brackets", "<in brackets>"), "test_foreign_bytes_are_refused"),
     ],

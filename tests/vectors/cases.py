@@ -274,6 +274,8 @@ def foreign() -> Iterator[Vector]:
     one: Any = {"objects": {"1": PAYLOAD}, "result": PAYLOAD}
     yield case("aws-extended", stages, accepts, record=aws(), headers=[size], **one)
     yield case("aws-extended, legacy", stages, accepts, record=aws(kind=LEGACY), **one)
+    alone = json.dumps({"s3BucketName": BUCKET, "s3Key": "1"}).encode()
+    yield case("aws-extended, the object alone", stages, accepts, record=alone, headers=[size], **one)
     yield case("kafscale", stages, accepts, record=json.dumps(envelope).encode(), **one)
     binary = [("ce_id", b"1"), ("ce_dataref", f"s3://{BUCKET}/1".encode())]
     yield case("cloudevents, binary", stages, accepts, record=b"", headers=binary, result_headers=binary[:1], **one)

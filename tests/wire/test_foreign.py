@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from serde_chain import EncodeError, RecordContext
 from serde_chain.catalogue import find_format
+from serde_chain.wire.aws_extended import MAX_POINTER_BYTES
 from serde_chain.wire.foreign import MAX_DOCUMENT_BYTES
 from serde_chain.wire.json_text import take_out
 from serde_chain.wire.reference_format import Reference
@@ -60,6 +61,34 @@ def test_pointers_of_extended_clients(kind: str, separators: tuple[str, str]) ->
     ctx = context(("ExtendedPayloadSize", b"7"), ("user", b"1"))
     find_format("aws-extended").restore_headers(data, ctx, is_key=False)
     assert ctx.headers == [("user", b"1")]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"s3BucketName":"payloads","s3Key":"2026/a b"}',
+        b'{"s3Key": "2026/a b", "s3BucketName": "payloads"}',
+        b'{\n  "s3BucketName" : "payloads",\n  "s3Key" : "2026/a b"\n}\n',
+        b'{"s3BucketName":"payloads","s3Key":"2026\\/a b"}',
+    ],
+)
+def test_pointers_of_clients_in_other_languages(data: bytes) -> None:
+    assert read("aws-extended", data) == Reference("s3://payloads/2026/a%20b")
+    assert read("aws-extended", data, ("SQSLargePayloadSize", b"7")).size == 7
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"s3BucketName":"payloads","s3Key":"1","etag":"2"}',
+        b'{"s3Key":"1"}',
+        b'{"s3Key":"1","s3BucketName":"payloads"} and text',
+        b'{"id":1,"s3BucketName":"payloads","s3Key":"1"}',
+        b'{"s3Key":"1","s3BucketName":"payloads","notes":"%s"}' % (b"x" * MAX_POINTER_BYTES),
+    ],
+)
+def test_objects_with_more_than_a_pointer_are_data(data: bytes) -> None:
+    assert find_format("aws-extended").read(data, context(), is_key=False) is None
 
 
 def test_envelopes_of_kafscale() -> None:
@@ -239,6 +268,7 @@ def test_other_data_is_left_alone(name: str, data: bytes) -> None:
     [
         ("aws-extended", b'["%s", {}]' % POINTER.encode(), [], "bucket's name"),
         ("aws-extended", b'["%s", 1]' % POINTER.encode(), [], "form"),
+        ("aws-extended", b'{"s3BucketName": 1, "s3Key": "1"}', [], "bucket's name"),
         ("aws-extended", b'["%s", {' % POINTER.encode(), [], "not JSON"),
         ("aws-extended", b'["%s", "%s"]' % (POINTER.encode(), b"x" * 9000), [], "more than 8192"),
         ("aws-extended", [POINTER, {"s3BucketName": "b/c", "s3Key": "k"}], [], "bucket's name"),

@@ -13,7 +13,7 @@ from payload_stores.middleware import Middleware
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.required import RequiredSettings
 
-__all__ = ["StoreTests", "payload"]
+__all__ = ["StoreTests", "innermost", "payload"]
 
 
 def payload(size: int, seed: int = 0) -> bytes:
@@ -25,6 +25,17 @@ def payload(size: int, seed: int = 0) -> bytes:
     """
     block = bytes((number * 7 + seed) % 251 for number in range(251 * 16))
     return (block * (size // len(block) + 1))[:size]
+
+
+def innermost(store: PayloadStore) -> PayloadStore:
+    """The store inside all middleware, to which the calls are forwarded.
+
+    Args:
+        store: The outer store.
+    """
+    while isinstance(store, Middleware):
+        store = store.store
+    return store
 
 
 class StoreTests(RequiredSettings):
@@ -118,8 +129,6 @@ class StoreTests(RequiredSettings):
         def fixed_id(data: Buffer, context: PublishContext | None = None) -> str:  # noqa: ARG001
             return payload_id
 
-        store = innermost = open_store(self.store_class, config)
-        while isinstance(innermost, Middleware):  # forwards to the store that makes the ids
-            innermost = innermost.store
-        innermost.id = fixed_id  # type: ignore[method-assign]
+        store = open_store(self.store_class, config)
+        innermost(store).id = fixed_id  # type: ignore[method-assign]
         return store

@@ -21,8 +21,9 @@ from payload_stores.errors import (
     PayloadStoreError,
 )
 from payload_stores.ids import sha256_digest
+from payload_stores.middleware import Middleware
 from payload_stores.registry import open_store
-from payload_stores.testing.suite.base import StoreTests, payload
+from payload_stores.testing.suite.base import StoreTests, innermost, payload
 
 __all__ = ["PayloadTests"]
 
@@ -105,6 +106,30 @@ class PayloadTests(StoreTests):
             assert caught.value.about_record
             assert caught.value.reference == reference
 
+    @pytest.mark.parametrize("large", [False, True])
+    def test_a_payload_larger_than_published_is_not_fetched(
+        self, store: PayloadStore, monkeypatch: pytest.MonkeyPatch, large: bool
+    ) -> None:
+        if _changes_payloads(store):
+            pytest.skip("a middleware that changes payloads has their size only afterwards")
+        size = self.large_bytes if large else 1000
+        reference = store.publish(self.topic, payload(size))
+
+        def fetched_whole(*_args: object, **_published: object) -> None:
+            pytest.fail(
+                "a payload was fetched before its size was compared with the published one: call "
+                "self.check_size(size, reference) in download, before reading the bytes"
+            )
+
+        for published in (1, size - 1):
+            with monkeypatch.context() as patched:
+                patched.setattr(innermost(store), "verify", fetched_whole)
+                with pytest.raises(PayloadIntegrityError) as caught:
+                    store.download_verified(reference, size=published)
+            assert caught.value.about_record
+            assert caught.value.reference == reference
+        assert store.download_verified(reference, size=size) == payload(size)
+
     # Missing and oversized payloads.
 
     def test_a_payload_that_is_gone(self, store: PayloadStore) -> None:
@@ -183,3 +208,13 @@ def _at_once(count: int, job: Callable[[int], T]) -> list[T]:
 
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(run, range(count)))
+
+
+def _changes_payloads(store: PayloadStore) -> bool:
+    """Whether the inner store may hold payloads of another size."""
+    kind = type(store)
+    return (
+        isinstance(store, Middleware)
+        and kind.download is not Middleware.download
+        and kind.download_verified is Middleware.download_verified
+    )

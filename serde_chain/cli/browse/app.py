@@ -180,8 +180,12 @@ class Pages:
 
     async def _overview(self, request: Request) -> Response:
         containing = request.query_params.get("name", "")
-        topics = await self._do(request, lambda _patience: self._topics.all(containing))
-        return self._render("topics.html", topics=topics, containing=containing)
+
+        def shown(patience: Patience) -> Response:
+            topics = self._topics.all(containing)
+            return self._render("topics.html", patience=patience, topics=topics, containing=containing)
+
+        return await self._do(request, shown)
 
     async def _list(self, request: Request) -> Response:
         topic, query = self._topic(request), request.query_params
@@ -206,7 +210,8 @@ class Pages:
         def again(**more: str) -> str:
             return f"{base}?{urlencode({**here, **kept, **more})}"
 
-        return self._render(
+        return await self._drawn(
+            request,
             "list.html",
             topic=topic.name,
             facts=facts,
@@ -232,9 +237,8 @@ class Pages:
 
         page, shown = await self._do(request, read)
         most = request.query_params.get("most", "")
-        answer = self._render(
-            "newer.html", topic=topic.name, shown=shown, seen={}, most=int(most) if _NUMBER.fullmatch(most) else 0
-        )
+        largest = int(most) if _NUMBER.fullmatch(most) else 0
+        answer = await self._drawn(request, "newer.html", topic=topic.name, shown=shown, seen={}, most=largest)
         answer.headers["x-position"] = page.end
         return answer
 
@@ -287,7 +291,8 @@ class Pages:
             return sizes, scan, self._topics.one(topic.name)
 
         sizes, scan, facts = await self._do(request, read)
-        return self._render(
+        return await self._drawn(
+            request,
             "sizes.html",
             topic=topic.name,
             facts=facts,
@@ -328,33 +333,42 @@ class Pages:
                 self._head(topic.name, reference), self._see(topic.name, reference, size)
             )
         stored = record.message.value()
-        return self._render(
-            "record.html",
-            topic=topic.name,
-            tree=None if record.preview is None else tree(record.preview.value),
-            seen=record.seen,
-            fields=_fields(value),
-            presence=presence,
-            chains=self._chains,
-            preview=record.preview,
-            problem=record.problem,
-            has_older=record.has_older,
-            has_newer=record.has_newer,
-            stored=None if stored is None else hex_dump(stored),
-            payload=None if head is None else hex_dump(head),
-        )
+
+        def drawn(patience: Patience) -> Response:
+            return self._render(
+                "record.html",
+                patience=patience,
+                topic=topic.name,
+                tree=None if record.preview is None else tree(record.preview.value),
+                seen=record.seen,
+                fields=_fields(value),
+                presence=presence,
+                chains=self._chains,
+                preview=record.preview,
+                problem=record.problem,
+                has_older=record.has_older,
+                has_newer=record.has_newer,
+                stored=None if stored is None else hex_dump(stored),
+                payload=None if head is None else hex_dump(head),
+            )
+
+        return await self._do(request, drawn)
 
     async def _image(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
-        record = await self._do(request, lambda patience: self._read(topic, partition, offset, patience))
-        field = request.query_params.get("field", "")
-        images = [] if record.preview is None else record.preview.images
-        for image in images:
-            if image.name == field:
-                if image.media_type is not None and "save" not in request.query_params:
-                    return Response(image.shown, media_type=image.media_type)
-                return _download(image.data, file_name(record.message, image.suffix))
-        raise HTTPException(404, record.problem or "the value has no such image")
+        query = request.query_params
+        field, is_shown = query.get("field", ""), "save" not in query
+
+        def drawn(patience: Patience) -> Response:
+            record = self._read(topic, partition, offset, patience)
+            images = [] if record.preview is None else record.preview.images
+            for image in images:
+                if image.name == field:
+                    patience.check()
+                    return _image_of(image, record.message) if is_shown else _saved(image, record.message)
+            raise HTTPException(404, record.problem or "the value has no such image")
+
+        return await self._do(request, drawn)
 
     async def _field(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
@@ -363,21 +377,22 @@ class Pages:
         except ValueError:
             raise HTTPException(404, "the value has no such field") from None
 
-        def opened(patience: Patience) -> tuple[Any, bytes | None]:
+        is_shown = "save" not in request.query_params
+
+        def opened(patience: Patience) -> Response:
             message = topic.record(partition, offset, patience)
             key = message.key()
             content = self._previews.field(message, path, patience)
             message.set_key(key)
-            return message, content
+            if content is None:
+                raise HTTPException(404, "the value has no such field")
+            image = next((Image(*found) for found in images_in(content)), None)
+            patience.check()
+            if image is None:
+                return _download(content, file_name(message, suffix_of(content[:_SUFFIX_HEAD])))
+            return _image_of(image, message) if is_shown else _saved(image, message)
 
-        message, content = await self._do(request, opened)
-        if content is None:
-            raise HTTPException(404, "the value has no such field")
-        image = next((Image(*found) for found in images_in(content)), None)
-        if image is not None and image.media_type is not None and "save" not in request.query_params:
-            return Response(image.shown, media_type=image.media_type)
-        suffix = suffix_of(content[:_SUFFIX_HEAD]) if image is None else image.suffix
-        return _download(content, file_name(message, suffix))
+        return await self._do(request, opened)
 
     async def _value(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
@@ -392,17 +407,26 @@ class Pages:
 
     async def _stored(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
-        message = await self._do(request, lambda patience: topic.record(partition, offset, patience))
-        data = message.value() or b""
-        return _download(data, file_name(message, suffix_of(data[:_SUFFIX_HEAD])))
+
+        def stored(patience: Patience) -> Response:
+            message = topic.record(partition, offset, patience)
+            data = message.value() or b""
+            return _download(data, file_name(message, suffix_of(data[:_SUFFIX_HEAD])))
+
+        return await self._do(request, stored)
 
     async def _payload(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
-        message = await self._do(request, lambda patience: topic.record(partition, offset, patience))
-        reference = topic.describe(message)["value"].get("reference")
+
+        def described(patience: Patience) -> tuple[Any, Mapping[str, Any]]:
+            message = topic.record(partition, offset, patience)
+            return message, topic.describe(message)["value"]
+
+        message, seen = await self._do(request, described)
+        reference = seen.get("reference")
         if reference is None:
             raise HTTPException(404, "the record refers to no payload")
-        file = await in_daemon_thread(self._payloads.open, topic.name, reference)
+        file = await in_daemon_thread(self._payloads.open, topic.name, reference, seen.get("payload bytes"))
         try:
             head = await in_daemon_thread(file.read, _SUFFIX_HEAD)
         except BaseException:
@@ -476,9 +500,17 @@ class Pages:
             return Seen(error.message, "bad")
         return Seen("yes", "good") if is_there else Seen("not asked: only a download would tell", "unknown")
 
-    def _render(self, template: str, status: int = 200, **facts: Any) -> Response:
-        text = self._templates.get_template(template).render(facts)
-        return Response(text.encode("utf-8", "replace"), status, media_type="text/html")
+    async def _drawn(self, request: Request, template: str, **facts: Any) -> Response:
+        """A page rendered in a thread, like all that computes: it contains values of any record."""
+        return await self._do(request, lambda patience: self._render(template, patience=patience, **facts))
+
+    def _render(self, template: str, status: int = 200, *, patience: Patience | None = None, **facts: Any) -> Response:
+        parts = []
+        for part in self._templates.get_template(template).generate(facts):
+            parts.append(part)
+            if patience is not None:
+                patience.check()
+        return Response("".join(parts).encode("utf-8", "replace"), status, media_type="text/html")
 
     async def _failed(self, _request: Request, error: Any) -> Response:
         is_absent = isinstance(error, RecordUnavailableError) and not error.transient
@@ -494,6 +526,16 @@ class Pages:
         # Texts of foreign errors may contain anything.
         _log.error("the page %s failed: %s", request.url.path, type(error).__name__)
         return self._render("message.html", 500, text=f"This page failed: {type(error).__name__}")
+
+
+def _image_of(image: Image, message: Any) -> Response:
+    """An image to display, or to save where browsers cannot display it."""
+    media_type = image.media_type
+    return _saved(image, message) if media_type is None else Response(image.shown, media_type=media_type)
+
+
+def _saved(image: Image, message: Any) -> Response:
+    return _download(image.data, file_name(message, image.suffix))
 
 
 async def _file(name: str, media_type: str, _request: Request) -> Response:

@@ -7,7 +7,7 @@ from typing import BinaryIO, Final
 
 from payload_stores.base import PayloadStore, SupportsRanges, SupportsStreaming
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
-from payload_stores.probes import see
+from payload_stores.probes import refuse_larger, see
 from serde_chain.catalogue import StageItem
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
@@ -62,8 +62,13 @@ class Payloads:
         store = self._store(topic, reference)
         return store.read_range(reference, 0, length) if isinstance(store, SupportsRanges) else None
 
-    def open(self, topic: str, reference: str) -> BinaryIO:
+    def open(self, topic: str, reference: str, size: int | None) -> BinaryIO:
         """Open a stored payload; the caller closes it.
+
+        Args:
+            topic: As in :meth:`see`.
+            reference: As in :meth:`see`.
+            size: As in :meth:`see`.
 
         Raises:
             PayloadStoreError: As in :meth:`see`; or the store returns payloads only as a whole.
@@ -75,7 +80,13 @@ class Payloads:
                 hint="Save the value by: serde-chain inspect --payload",
                 store=store.scheme,
             )
-        return store.open(reference)
+        file = store.open(reference)
+        try:
+            refuse_larger(file, reference, size)
+        except BaseException:
+            file.close()
+            raise
+        return file
 
     def _store(self, topic: str, reference: str) -> PayloadStore:
         """The store of a reference, by the rules of every reader."""

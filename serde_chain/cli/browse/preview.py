@@ -19,7 +19,7 @@ from payload_stores.base import PayloadStore
 from serde_chain.cli.browse.sizes import stored_bytes
 from serde_chain.cli.browse.topic import Patience, Row
 from serde_chain.cli.decoding import Decoding
-from serde_chain.cli.fits import picture
+from serde_chain.cli.fits import picture, pixels_in
 from serde_chain.cli.routed import large_fields_config
 from serde_chain.cli.values import as_json, as_size, as_text, images_in
 from serde_chain.codecs import MAX_OUTPUT
@@ -73,14 +73,19 @@ class Image:
 
     @cached_property
     def shown(self) -> bytes:
-        """The bytes to display: a picture of an image in FITS, which browsers do not know."""
-        return (picture(self.data) or self.data) if self.suffix.startswith(".fits") else self.data
+        """The bytes to display: a picture of an image in FITS, which browsers do not know. Drawn when first read."""
+        return (picture(self.data) or self.data) if self._is_fits else self.data
 
     @cached_property
     def media_type(self) -> str | None:
-        """The media type to display it as; None if it can only be saved."""
-        suffix = ".png" if self.shown is not self.data else self.suffix
-        return _MEDIA_TYPES.get(suffix) if _pixels(self.shown) <= _MOST_PIXELS else None
+        """The media type to display it as; None if it can only be saved. Nothing is drawn for it."""
+        if self._is_fits:
+            return _MEDIA_TYPES[".png"] if pixels_in(self.data) else None
+        return _MEDIA_TYPES.get(self.suffix) if _pixels(self.data) <= _MOST_PIXELS else None
+
+    @property
+    def _is_fits(self) -> bool:
+        return self.suffix.startswith(".fits")
 
 
 @dataclass(frozen=True)
@@ -102,6 +107,11 @@ class Preview:
     is_cut: bool
     size: int | None
     images: list[Image]
+
+    @property
+    def thumbnail(self) -> Image | None:
+        """The image for a list: the first that can be shown there."""
+        return next((image for image in self.images if image.is_thumbnail), None)
 
 
 class Shown(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
+from payload_stores import forks
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.confluent.consumer import Consumer
 from serde_chain.clients.confluent.messages import Message
@@ -77,6 +78,11 @@ class AsyncConsumer(Generic[ValueT]):
         self._fetching: set[Call[Any]] = set()
         # Cancelled calls, whose results are undelivered.
         self._lost: deque[Call[Any]] = deque()
+        forks.watch(self, AsyncConsumer._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        forks.refuse_calls(self, AsyncConsumer)
+        return [self._consumer]
 
     async def _call(self, work: Callable[..., T], *args: Any) -> T:
         """Make a call of the consumer that delivers no records."""

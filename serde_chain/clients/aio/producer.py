@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 import confluent_kafka
 
+from payload_stores import forks
 from payload_stores.daemon_threads import run_in_daemon_thread
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.client_chains import MAX_BLOCK
@@ -124,6 +125,11 @@ class AsyncProducer(Generic[ValueT]):
         self._has_raised_fatal = False
         self._is_closed = False
         run_in_daemon_thread(partial(_serve, weakref.ref(self), self._producer))
+        forks.watch(self, AsyncProducer._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        forks.refuse_calls(self, AsyncProducer)
+        return [self._producer]
 
     @property
     def is_served(self) -> bool:

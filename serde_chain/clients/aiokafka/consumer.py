@@ -12,6 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import ConsumerStoppedError, IllegalStateError
 from aiokafka.structs import OffsetAndTimestamp
 
+from payload_stores import forks
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.aiokafka.dead_letters import DeadLetters
@@ -92,6 +93,11 @@ class Consumer(Generic[ValueT]):
         self._batches = Batches(setup)
         self._skipped = 0
         self._telemetry = client_telemetry()
+        forks.watch(self, Consumer._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        forks.refuse_calls(self, Consumer, closing="stop")
+        return [self._consumer]
 
     async def start(self) -> None:
         """Connect to the cluster and join the group."""

@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, Self, TypeAlias
 from aiokafka import AIOKafkaProducer, errors
 from aiokafka.structs import RecordMetadata
 
+from payload_stores import forks
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload, SupportsUploads
 from serde_chain.catalogue import SERIALIZE
@@ -116,6 +117,11 @@ class Producer(Generic[ValueT]):
         self._is_committing = False
         # A running commit or abort of the client.
         self._ending: asyncio.Future[None] | None = None
+        forks.watch(self, Producer._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        forks.refuse_calls(self, Producer, closing="stop")
+        return [self._producer]
 
     @property
     def client(self) -> Any:

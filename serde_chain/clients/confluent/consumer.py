@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias
 import confluent_kafka
 from confluent_kafka import TopicPartition
 
+from payload_stores import forks
 from payload_stores.options import Option, boolean
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
@@ -137,6 +138,11 @@ class Consumer(Generic[ValueT]):
             # A closure over local names; not for subclasses that override poll.
             poll = plain_poll(self._consumer, self._window, self._backoff, loop.plain, loop)
             vars(self)["poll"] = update_wrapper(poll, self.poll)
+        forks.watch(self, Consumer._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        forks.refuse_calls(self, Consumer)
+        return [self._consumer]
 
     def poll(self, timeout: float = -1) -> Message[ValueT] | None:
         """Fetch one record.

@@ -8,6 +8,7 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
+from payload_stores import forks
 from payload_stores.message_headers import headers_of
 from serde_chain.clients.client_chains import for_producer
 from serde_chain.clients.confluent.partitions import is_transient, log_error
@@ -41,6 +42,11 @@ class DeadLetters:
         self._seconds = min(_LONGEST_S, limit_ms / 2000)
         self._producer: Any = None
         self._partitions = 0
+        forks.watch(self, DeadLetters._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        left, self._producer = self._producer, None
+        return [left]
 
     def put(self, record: Any, error: SerializationError) -> None:
         """Write a record to the topic, and wait for the broker's acknowledgement.

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 import confluent_kafka
 
+from payload_stores import forks
 from payload_stores.callbacks import shielded
 from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.options import Option, boolean, integer
@@ -178,6 +179,11 @@ class Producer(Generic[ValueT]):
             # A closure over local names; not for subclasses that override produce.
             vars(self)["produce"] = plain_produce(self._send, setup.key, setup.value, self.produce, self._sender.last)
         self._pid = os.getpid()
+        forks.watch(self, Producer._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        forks.refuse_calls(self, Producer, closed=True)
+        return [self._producer]
 
     def __del__(self) -> None:
         # Records in flight hold callbacks that hold the client, a cycle that the garbage collector cannot see.

@@ -12,6 +12,7 @@ import confluent_kafka
 from confluent_kafka import AcknowledgeType
 from confluent_kafka.admin import AdminClient
 
+from payload_stores import forks
 from payload_stores.options import Option, choice
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
@@ -113,6 +114,11 @@ class ShareConsumer:
         self._given: list[Place] = []
         self.skipped = 0
         """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
+        forks.watch(self, ShareConsumer._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        forks.refuse_calls(self, ShareConsumer)
+        return [self._consumer]
 
     def poll(self, timeout: float = -1) -> list[Message]:
         """Fetch a batch of records.
@@ -336,6 +342,11 @@ class _Topics:
     def __init__(self, client: Mapping[str, Any]) -> None:
         self._client = client
         self._admin: Any = None
+        forks.watch(self, _Topics._leave_to_parent)
+
+    def _leave_to_parent(self) -> list[object]:
+        left, self._admin = self._admin, None
+        return [left]
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         if self._admin is None:

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
+from payload_stores import forks
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBED, limit_of, limit_without
 
@@ -29,8 +30,17 @@ class ConfluentAdmin:
             for key, value in client.items()
             if not key.startswith(_UNUSABLE) and (not callable(value) or key == "oauth_cb")
         }
+        self._begin()
+        forks.watch(self, ConfluentAdmin._leave_to_parent)
+
+    def _begin(self) -> None:
         self._connecting = threading.Lock()
         self._client: Any = None
+
+    def _leave_to_parent(self) -> list[object]:
+        left = self._client
+        self._begin()
+        return [left]
 
     def describe(self, topic: str, timeout_s: float) -> TopicLimit:
         """See :class:`~serde_chain.clients.topic_limits.TopicAdmin`."""

@@ -155,6 +155,8 @@ class LocalSweep:
                         kept.keep(digest, found.names)
                     else:
                         self._dead.hold(owner, digest, found.names)
+                else:
+                    kept.keep_names(found.names)
                 if found.kind is not None:
                     place = (record.topic, record.partition or 0, record.offset or 0, found.field)
                     bad = Unreadable(found.malformed, *place, found.kind, found.message or "")
@@ -208,8 +210,12 @@ class _Kept:
         self._digests: set[bytes] = set()
 
     def keep(self, digest: bytes, names: Sequence[int]) -> None:
-        self._names.update(names)
         self._digests.add(digest)
+        self.keep_names(names)
+
+    def keep_names(self, names: Sequence[int]) -> None:
+        """Keep what an unreadable placeholder may refer to, which is no live reference."""
+        self._names.update(names)
         if len(self._names) >= _PAGE:
             self.flush()
 

@@ -63,9 +63,9 @@ class _Finder:
 
 
 def _shown(entry: Found) -> dict[str, object]:
-    shown: dict[str, object] = {"field": entry.field}
+    shown: dict[str, object] = {"field": entry.field, "names": entry.names}
     if entry.reference is not None:
-        shown |= {"reference": entry.reference.url, "names": entry.names}
+        shown["reference"] = entry.reference.url
     if entry.kind is not None:
         shown |= {"kind": entry.kind, "message": entry.message, "malformed": entry.malformed}
     return shown

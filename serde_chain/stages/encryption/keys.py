@@ -205,7 +205,8 @@ def _from_text(source: str) -> bytes:
             with Path(rest).open("rb") as file:
                 content = file.read(_MAX_FILE_BYTES)
         except OSError as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from None
+            at = f", at {Path.cwd() / rest}" if isinstance(error, FileNotFoundError) else ""
+            raise ValueError(f"{type(error).__name__}: {error}{at}") from None
         return content if len(content) == MIN_KEY_BYTES else _decode(content.decode("latin-1").strip())
     return _decode(source)
 

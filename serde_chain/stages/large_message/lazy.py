@@ -11,6 +11,7 @@ from typing import Any, BinaryIO, Final, Protocol, cast
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
 from payload_stores.foreign_errors import translated
 from payload_stores.ids import DIGEST_PREFIX
+from payload_stores.probes import refuse_larger
 from serde_chain.errors import in_chain
 from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context, RecordContext
@@ -95,6 +96,7 @@ class _Verified(io.RawIOBase):
         self._hash = hashlib.sha256()
         self._hashed = 0
         self._at = 0
+        self._is_compared = False
 
     def readable(self) -> bool:
         """Always readable."""
@@ -121,6 +123,8 @@ class _Verified(io.RawIOBase):
             PayloadIntegrityError: Size or digest are wrong.
         """
         with self._explained():
+            if not self._is_compared:
+                self._compare()
             block = self._file.read(len(buffer))
             if self._at == self._hashed:
                 self._hash.update(block)
@@ -135,6 +139,13 @@ class _Verified(io.RawIOBase):
         if not self.closed:
             self._file.close()
         super().close()
+
+    def _compare(self) -> None:
+        """Refuse a larger payload before any of it is fetched."""
+        refuse_larger(self._file, self._reference.url, self._reference.size)
+        if self._file.seekable():
+            self._file.seek(self._at)
+        self._is_compared = True
 
     def _verify(self, *, is_end: bool) -> None:
         size, digest = self._reference.size, self._reference.digest

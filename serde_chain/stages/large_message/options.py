@@ -210,8 +210,8 @@ def without_record(kind: type[T]) -> T:
     """The error of a chain called with the data alone, by a client without contexts."""
     return kind(
         "large-message requires the record around the data: its topic and headers",
-        hint="A client that calls serializers with the data alone, such as aiokafka or kafka-python, needs the adapter "
-        "serde_chain.clients.aiokafka; elsewhere, pass a RecordContext or SerializationContext",
+        hint="With aiokafka, use the clients of serde_chain.clients.aiokafka; with kafka-python, the serializers of "
+        "serde_chain.clients.kafka_python; elsewhere, pass a RecordContext or SerializationContext",
     ).marked(about_record=False)
 
 

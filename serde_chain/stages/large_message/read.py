@@ -374,7 +374,7 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
                 return self.open(reference)
         if isinstance(store, SupportsRanges) and reference.size is not None:
             return _open_ranges(store, reference.url, reference.size)
-        return io.BytesIO(store.download(reference.url))
+        return io.BytesIO(store.download_verified(reference.url, size=reference.size))
 
     def _other_owner(self, store: PayloadStore, url: str) -> PayloadStore | None:
         """Another owner of a refused reference: a store learns which Kafka cluster it belongs to only by asking."""
@@ -442,8 +442,13 @@ def _open_ranges(store: SupportsRanges, url: str, size: int) -> BinaryIO:
     """Open a payload of a store with ranges but without files."""
     from payload_stores.multipart import open_ranges  # imports thread pools, which few readers need
 
+    # Only a range behind the published end shows that the payload is larger.
+    is_compared = False
+
     def fill(view: memoryview, start: int) -> None:
-        part = store.read_range(url, start, len(view))
+        nonlocal is_compared
+        is_compared = is_compared or store.read_range(url, size, 1) == b""
+        part = store.read_range(url, start, len(view)) if is_compared else b""
         if len(part) != len(view):
             raise PayloadIntegrityError(
                 f"the payload does not have the {size} bytes that were published", reference=url

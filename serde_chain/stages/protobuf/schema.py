@@ -8,10 +8,9 @@ import importlib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
-from payload_stores.options import Option, path_or_content, text
+from payload_stores.options import Option, content, path_or_content, text
 from payload_stores.plugins import import_object, require
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas.framing import MessageName, MessageType
@@ -127,11 +126,10 @@ def _from_descriptor_set(source: bytes | str, name: str) -> Any:
     descriptors: Any = require("google.protobuf.descriptor_pb2", "protobuf")
     message: Any = require("google.protobuf.message", "protobuf")
     try:
-        data = source if isinstance(source, bytes) else Path(source).read_bytes()
-        files = descriptors.FileDescriptorSet.FromString(data).file
+        files = descriptors.FileDescriptorSet.FromString(content(source, DESCRIPTOR_SET.name)).file
         pool = _pool(files)
         return _class_of(pool.FindMessageTypeByName(name))
-    except (OSError, message.DecodeError, *_FAILURES) as error:
+    except (message.DecodeError, *_FAILURES) as error:
         raise ConfigError(
             f"the message {name} cannot be loaded from {'the descriptors' if isinstance(source, bytes) else source}: "
             f"{_said(error)}",

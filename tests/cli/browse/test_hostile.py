@@ -1,5 +1,6 @@
 """Records and addresses that are made to break the pages, or to keep them busy."""
 
+import gzip
 import http.client
 import json
 import os
@@ -16,13 +17,16 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import confluent_kafka
+import msgpack
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from payload_stores.errors import PayloadStoreUnavailableError
 from serde_chain import Producer, SerializerChain
 from serde_chain.cli.browse.preview import MOST_BYTES, Previews
+from serde_chain.cli.browse.rendering import templates
 from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Topic
+from serde_chain.cli.fits import picture
 from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.cli.selection import Selection
 from serde_chain.cli.values import as_json
@@ -293,3 +297,64 @@ def test_a_signal_ends_it_in_order_while_payloads_come(broker: KafkaBroker, topi
             finally:
                 process.kill()
         assert (process.returncode, rest, errors) == (0, "", ""), number
+
+
+IMAGES = 20
+
+
+def fits_bomb(width: int = 1000, height: int = 1000) -> bytes:
+    """A gzipped FITS image of a KB or so, which claims a million pixels."""
+    cards = {"SIMPLE": "T", "BITPIX": 8, "NAXIS": 2, "NAXIS1": width, "NAXIS2": height}
+    head = "".join(f"{f'{name:<8}= {value:>20}':<80}" for name, value in cards.items()) + f"{'END':<80}"
+    return gzip.compress(head.ljust(2880).encode() + bytes(width * height), mtime=0)
+
+
+def test_pictures_are_drawn_alone_when_they_are_asked_for_and_in_threads(
+    open_pages: OpenPages, broker: KafkaBroker, config: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two records with twenty of them kept the event loop busy for half a minute."""
+    config["value.deserializers"] = "msgpack"
+    image = fits_bomb(500, 500)
+    assert len(image) < 2000
+    producer = confluent_kafka.Producer(broker.client_config())
+    for _ in range(2):
+        producer.produce(topic, msgpack.packb({f"cutout{at}": image for at in range(IMAGES)}))
+    producer.flush(30)
+    drawn: list[threading.Thread] = []
+    rendered: list[threading.Thread] = []
+
+    def noted_picture(data: bytes) -> bytes | None:
+        drawn.append(threading.current_thread())
+        return picture(data)
+
+    def noted_summary(value: object) -> str:
+        rendered.append(threading.current_thread())
+        return type(value).__name__
+
+    monkeypatch.setattr("serde_chain.cli.browse.preview.picture", noted_picture)
+    templates_of_pages = templates()
+    templates_of_pages.filters["summary"] = noted_summary
+    monkeypatch.setattr("serde_chain.cli.browse.app.templates", lambda: templates_of_pages)
+    ask = open_pages(config, topic)
+    for place in ("", "/search?contains=cutout", "/newer?at="):
+        assert ask(place).text.count("<img") == 2, place
+    assert ask("/records/0/0").text.count("<img") == IMAGES
+    assert drawn == []
+    answer = ask("/records/0/0/image?field=.cutout7")
+    assert (answer.status, answer.body[:4]) == (200, b"\x89PNG")
+    assert len(drawn) == 1
+    assert rendered
+    assert threading.main_thread() not in {*drawn, *rendered}
+
+
+def test_images_of_more_pixels_than_their_bytes_allow_are_only_saved(
+    open_pages: OpenPages, broker: KafkaBroker, config: dict[str, Any], topic: str
+) -> None:
+    config["value.deserializers"] = "msgpack"
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topic, msgpack.packb({"cutout": fits_bomb()}))
+    producer.flush(30)
+    ask = open_pages(config, topic)
+    assert "<img" not in ask("").text
+    assert "<img" not in ask("/records/0/0").text
+    assert ask("/records/0/0/image?field=.cutout").body == fits_bomb()

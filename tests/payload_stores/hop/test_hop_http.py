@@ -229,6 +229,22 @@ def test_payload_above_the_limit(serve: Any, opened: Any) -> None:
         opened(url, large_message_max_payload_bytes=100).download(f"{url}/msg/{ID}")
 
 
+def test_a_larger_payload_than_published_is_not_received(serve: Any, opened: Any) -> None:
+    """The document breaks off behind its length: whatever reads on fails in another way."""
+    size = 500 << 20
+    begin = struct.pack("<i", size + 32) + b"\x05message\0" + struct.pack("<iB", size, 0)
+
+    def announces(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(size + 32))
+        handler.end_headers()
+        handler.wfile.write(begin)
+        handler.close_connection = True
+
+    with serve(Server(announces)) as url, pytest.raises(PayloadIntegrityError, match="10 were published"):
+        opened(url).download_verified(f"{url}/msg/{ID}", size=10)
+
+
 # Where credentials and requests go.
 
 

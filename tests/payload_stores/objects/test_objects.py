@@ -373,3 +373,117 @@ def opened(config: Mapping[str, object]) -> ObjectsStore:
     store = open_store("objects", config)
     assert isinstance(store, ObjectsStore)
     return store
+
+
+@pytest.mark.parametrize(
+    "name", ["a//b", "..", "../b", "a/../b", "./b", "/", "a//", "a/.", "a\x01b", "~//b", "a b//c", "a%2Fb//c", "\x7f"]
+)
+def test_a_listing_goes_on_behind_a_name_that_obstore_refuses(
+    s3_server: S3Server, bucket: str, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    client = s3_server.client()
+    store = open_store("objects", s3_server.objects_config(bucket, "pre/"))
+    folder = store.publish("t", b"payload", PublishContext(payload_id="0")).partition(bucket)[2][1:-1]
+    client.put_object(Bucket=bucket, Key=folder + name, Body=b"another's")
+    for payload_id in ("~~", "~~/1"):
+        store.publish("t", b"payload", PublishContext(payload_id=payload_id))
+    store.publish("u", b"payload")
+    is_last = name > "~~"
+    assert isinstance(store, SupportsList)
+    listed = [info.reference.partition("/t/")[2] for info in store.list("t")]
+    assert [each for each in listed if each != "0"] == ([] if is_last else ["~~", "~~/1"])
+    (warning,) = (record.getMessage() for record in caplog.records)
+    assert repr(folder + name) in warning
+    assert "(1 so far" in warning
+    assert "/u/" in next(iter(store.list("u"))).reference
+    store.close()
+
+
+def test_names_that_obstore_refuses_are_counted(
+    s3_server: S3Server, bucket: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    client = s3_server.client()
+    store = open_store("objects", s3_server.objects_config(bucket))
+    for name in ("a//1", "a//2", "b//1", "c/../1"):
+        client.put_object(Bucket=bucket, Key=f"t/{name}", Body=b"another's")
+    store.publish("t", b"payload", PublishContext(payload_id="d"))
+    assert isinstance(store, SupportsList)
+    assert [info.reference for info in store.list("t")] == [f"s3://{bucket}/t/d"]
+    assert [record.getMessage().partition(" so far")[0][-1] for record in caplog.records] == ["1", "2", "3"]
+    store.close()
+
+
+def test_where_a_listing_cannot_go_on_the_error_names_the_object(s3_server: S3Server, bucket: str) -> None:
+    """In S3's directory buckets, whose listings are not sorted."""
+    s3_server.client().put_object(Bucket=bucket, Key="t/a//b", Body=b"another's")
+    store = open_store("objects", s3_server.objects_config(bucket))
+    assert isinstance(store, ObjectsStore)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(store._clients), "is_ordered", False)
+        with pytest.raises(PayloadStoreError, match=r"'t/a//b'.*Delete or rename"):
+            list(store.list("t"))
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("variable", "other"), [("AWS_ALLOW_HTTP", {}), ("AWS_ALLOW_HTTP", {"objects.user_agent": "serde-chain"})]
+)
+def test_options_of_the_client_come_from_the_environment(
+    s3_server: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, variable: str, other: dict[str, str]
+) -> None:
+    config = {name: value for name, value in s3_server.objects_config(bucket).items() if name != "objects.allow_http"}
+    monkeypatch.setenv(variable, "true")
+    store = open_store("objects", {**config, **other})
+    assert store.download(store.publish("t", b"payload")) == b"payload"
+    store.close()
+    store = open_store("objects", {**config, "objects.allow_http": "false", "objects.retry.attempts": 1})
+    with pytest.raises(PayloadStoreError, match="allow_http = true"):
+        store.publish("t", b"payload")
+    store.close()
+
+
+def test_a_default_gives_way_to_the_environment(s3_server: S3Server, bucket: str, serve: Any) -> None:
+    seen: list[str] = []
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        seen.append(f"{handler.headers['User-Agent']} {handler.headers['x-amz-content-sha256']}")
+        handler.send_response(200)
+        handler.send_header("ETag", '"1"')
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with serve(answer) as url, pytest.MonkeyPatch.context() as patch:
+        config = {**s3_server.objects_config(bucket), "objects.endpoint": url}
+        for name, value in (("AWS_UNSIGNED_PAYLOAD", "false"), ("AWS_USER_AGENT", "observatory")):
+            patch.setenv(name, value)
+        store = open_store("objects", config)
+        store.publish("t", b"payload")
+        store.close()
+    assert seen[-1].startswith("observatory")
+    assert "UNSIGNED" not in seen[-1]
+
+
+def test_a_wrong_variable_is_named(bucket: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "perhaps")
+    with pytest.raises(ConfigError, match=r"AWS_ALLOW_HTTP: .*boolean"):
+        open_store("objects", {"objects.url": f"s3://{bucket}/"})
+
+
+def test_a_server_that_refuses_checksums(s3_server: S3Server, bucket: str, serve: Any) -> None:
+    said = (
+        b"<Error><Code>InvalidArgument</Code><Message>Unsupported header 'x-amz-checksum-crc64nvme'</Message></Error>"
+    )
+
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        handler.send_response(400)
+        handler.send_header("Content-Length", str(len(said)))
+        handler.end_headers()
+        handler.wfile.write(said)
+
+    with serve(answer) as url:
+        store = open_store("objects", {**s3_server.objects_config(bucket), "objects.endpoint": url})
+        with pytest.raises(PayloadStoreError, match=r"objects\.unsigned_payload = false"):
+            store.publish("t", b"payload")
+        store.close()

@@ -217,6 +217,26 @@ def test_errors_of_s3_are_typed(store: S3Store, status: int, code: str, expected
         assert copy.__cause__ is not None
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "said"),
+    [
+        (400, "InvalidArgument", "Unsupported header 'x-amz-checksum-sha256' received for this API call."),
+        (400, "InvalidRequest", "The algorithm type you specified in x-amz-checksum- header is invalid."),
+        (400, "InvalidArgument", "x-amz-content-sha256 must be UNSIGNED-PAYLOAD, or a valid sha256 value."),
+        (501, "NotImplemented", "STREAMING-UNSIGNED-PAYLOAD-TRAILER not implemented"),
+        (400, "CodeOfSomeOtherServer", "header X-Amz-Sdk-Checksum-Algorithm is unknown"),
+        (403, "AccessDenied", "There were headers present in the request which were not signed: x-amz-checksum-crc32"),
+        (400, "XAmzContentSHA256Mismatch", "The provided 'x-amz-content-sha256' header does not match"),
+    ],
+)
+def test_a_server_that_refuses_checksums(store: S3Store, status: int, code: str, said: str) -> None:
+    """Each words it in another way, with another code."""
+    body = f"<Error><Code>{code}</Code><Message>{said}</Message></Error>"
+    answers(store, "PutObject", status, code, body=body)
+    with pytest.raises(PayloadStoreError, match=r"s3\.checksum\.calculation = when_required"):
+        store.publish("topic", b"data")
+
+
 def test_no_credentials(config: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     store = opened(config)
 

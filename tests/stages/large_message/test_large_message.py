@@ -160,7 +160,8 @@ def test_without_a_context_it_says_at_once_what_is_missing(store: FaultyStore, s
     write, read = chains(store)
     for call, kind in ((write, EncodeError), (read, DecodeError)):
         with pytest.raises(
-            kind, match=r"requires the record around the data.*serde_chain\.clients\.aiokafka"
+            kind,
+            match=r"requires the record around the data.*clients\.aiokafka; with kafka-python.*clients\.kafka_python;",
         ) as caught:
             call(bytes(size))
         assert caught.value.stage is not None

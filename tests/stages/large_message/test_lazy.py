@@ -196,6 +196,17 @@ def test_a_store_with_ranges_has_files_that_can_seek() -> None:
         file.read()
 
 
+def test_a_range_of_a_larger_payload_is_not_read() -> None:
+    write, read = chains(Ranged())
+    ctx = context()
+    placeholder = write(PAYLOAD, ctx)
+    published: Any = ctx.headers
+    headers = [(name, b"10" if name == "large-message-size" else value) for name, value in published]
+    handle = read(placeholder, context(*headers))
+    with handle.open() as file, pytest.raises(PayloadIntegrityError, match="the 10 bytes that were published"):
+        file.read(5)
+
+
 def test_errors_have_the_place_of_the_record(store: FaultyStore) -> None:
     write, read = chains(store)
     handle = handle_of(write, read)

@@ -1,0 +1,93 @@
+"""Clients in the child of a fork: ``os.fork``, multiprocessing's ``fork``, preloading servers.
+
+librdkafka's threads do not survive a fork. In the child, waiting for them never ends, and destroying a client, even at
+the end of the process, kills the process (SIGSEGV or SIGABRT). So the parent's clients are never destroyed in the
+child, and objects around them make new ones, or refuse all calls. The fork does this once, at no cost per call.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn, TypeVar
+from weakref import WeakKeyDictionary
+
+from payload_stores.errors import ForkedClientError
+
+__all__ = ["refuse_calls", "watch"]
+
+_Owner = TypeVar("_Owner")
+
+_CALLS: Final = frozenset({"__aenter__", "__aiter__", "__anext__", "__enter__", "__len__"})
+
+_owners: Final[WeakKeyDictionary[Any, Callable[[Any], Iterable[object]]]] = WeakKeyDictionary()
+_pid = os.getpid()
+
+
+def watch(owner: _Owner, leave: Callable[[_Owner], Iterable[object]]) -> None:
+    """Leave an object's clients to the parent in each later fork's child.
+
+    Args:
+        owner: The object; no reference to it is kept.
+        leave: Called with the object in the child, in which no other thread exists. Returns the parent's clients, and
+            has the object make new ones (:func:`refuse_calls` otherwise). It must neither wait nor use a client.
+    """
+    _owners[owner] = leave
+
+
+def refuse_calls(client: object, base: type, *, closing: str = "close", closed: object = None) -> None:
+    """Have all public methods of an object raise :class:`~payload_stores.errors.ForkedClientError`.
+
+    Args:
+        client: The object.
+        base: The class that defines the methods; those that the user's subclass adds stay.
+        closing: The method that does nothing instead.
+        closed: Its result.
+    """
+    kind: Any = type(client)
+    message = f"this {base.__name__} belongs to process {_pid}, of which process {os.getpid()} is a fork"
+
+    def refuse(*_args: object, **_arguments: object) -> NoReturn:
+        raise ForkedClientError(
+            message,
+            hint="Create a client in each process, after the fork; or start processes by multiprocessing's spawn",
+        )
+
+    def close(*_args: object) -> object:
+        return closed
+
+    async def close_later(*_args: object) -> object:
+        return closed
+
+    members: dict[str, Any] = {
+        name: refuse
+        for name, member in inspect.getmembers_static(base, inspect.isfunction)
+        if not name.startswith("_") or name in _CALLS
+    }
+    is_async = inspect.iscoroutinefunction(inspect.getattr_static(base, closing))
+    members[closing] = close_later if is_async else close
+    for name in members.keys() & vars(client).keys():
+        del vars(client)[name]
+    client.__class__ = type(kind)(kind.__name__, (kind,), {**members, "__module__": kind.__module__})
+
+
+def _before() -> None:
+    if _owners:
+        # Another thread may be importing it during the fork, for which the child would wait.
+        import ctypes  # noqa: F401
+
+
+def _after_in_child() -> None:
+    global _pid  # noqa: PLW0603  a fact about this process
+    if _owners:
+        import ctypes
+
+        for owner, leave in list(_owners.items()):
+            for client in leave(owner):
+                # One reference too many: not even the end of the interpreter destroys it.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
+    _pid = os.getpid()
+
+
+os.register_at_fork(before=_before, after_in_child=_after_in_child)
