@@ -3,10 +3,14 @@
 librdkafka's threads do not survive a fork. In the child, waiting for them never ends, and destroying a client, even at
 the end of the process, kills the process (SIGSEGV or SIGABRT). So the parent's clients are never destroyed in the
 child, and objects around them make new ones, or refuse all calls. The fork does this once, at no cost per call.
+
+Garbage of the parent may hold clients too. So the child's collector leaves the parent's objects alone (``gc.freeze``),
+and does not run before that.
 """
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 from collections.abc import Callable, Iterable
@@ -23,6 +27,7 @@ _CALLS: Final = frozenset({"__aenter__", "__aiter__", "__anext__", "__enter__", 
 
 _owners: Final[WeakKeyDictionary[Any, Callable[[Any], Iterable[object]]]] = WeakKeyDictionary()
 _pid = os.getpid()
+_collects = True
 
 
 def watch(owner: _Owner, leave: Callable[[_Owner], Iterable[object]]) -> None:
@@ -73,13 +78,23 @@ def refuse_calls(client: object, base: type, *, closing: str = "close", closed: 
 
 
 def _before() -> None:
+    global _collects  # noqa: PLW0603  for the two functions below
+    _collects = gc.isenabled()
+    gc.disable()
     if _owners:
         # Another thread may be importing it during the fork, for which the child would wait.
         import ctypes  # noqa: F401
 
 
+def _after_in_parent() -> None:
+    if _collects:
+        gc.enable()
+
+
 def _after_in_child() -> None:
     global _pid  # noqa: PLW0603  a fact about this process
+    gc.freeze()
+    _after_in_parent()
     if _owners:
         import ctypes
 
@@ -90,4 +105,4 @@ def _after_in_child() -> None:
     _pid = os.getpid()
 
 
-os.register_at_fork(before=_before, after_in_child=_after_in_child)
+os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)

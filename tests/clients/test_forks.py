@@ -283,6 +283,27 @@ assert store.download(store.publish(topic, b"third")) == b"third"
 store.close()
 """
 
+GARBAGE = """
+import confluent_kafka
+assert serde_chain.Producer, "whose module is loaded now"
+servers = {"bootstrap.servers": config["bootstrap.servers"]}
+gc.disable()
+for client in (confluent_kafka.Producer(servers), confluent_kafka.Consumer({**servers, "group.id": topic})):
+    client.list_topics(timeout=30)
+    circle = [client]
+    circle.append(circle)
+del circle, client
+
+def use():
+    assert not gc.isenabled()
+    gc.enable()
+    gc.collect()
+
+in_child(use)
+gc.enable()
+gc.collect()
+"""
+
 CASES = {
     "producer": PRODUCER,
     "consumer": CONSUMER,
@@ -293,6 +314,7 @@ CASES = {
     "journal": JOURNAL,
     "limits of topics": AUTO,
     "store kafka": STORE,
+    "garbage": GARBAGE,
 }
 
 
