@@ -148,7 +148,7 @@ def translated(store: str | None, *, topic: str | None = None, reference: str | 
         PayloadStoreError: The block raised any other exception, which is the ``__cause__``.
 
     Example:
-        >>> with translated("memory", topic="alerts"):
+        >>> with translated("memory", topic="alerts"):  # doctest: +ELLIPSIS
         ...     raise RuntimeError("quota")
         Traceback (most recent call last):
             ...

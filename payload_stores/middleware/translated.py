@@ -37,7 +37,7 @@ class Translated(Middleware):
         ...         raise RuntimeError("quota")
         ...     def download(self, full_path):
         ...         raise NotImplementedError
-        >>> Translated(Full()).publish("alerts", b"payload")
+        >>> Translated(Full()).publish("alerts", b"payload")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
         payload_stores.errors.PayloadStoreError: the store failed: RuntimeError: quota [store=full, topic=alerts]...

@@ -355,6 +355,8 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
         if not self._format.in_band or self._compress is not None:
             require_headers(ctx)  # before the upload, which would be orphaned
         size = None if isinstance(data, Source) else len(data)
+        # Here, since the record's trace is that of this thread.
+        observe = observer("offload", ctx, size, store=self._store.scheme, id=self._id_strategy)
 
         def upload(_answer: object) -> _Upload:
             # An open pipe cannot be read twice.
@@ -367,7 +369,7 @@ class LargeMessageSerializer(LargeMessage, Serializer[Buffer]):
                 header_pairs(ctx) if self._format.whole_record else (),
                 denied,
                 optional,
-                observer("offload", ctx, size, store=self._store.scheme, id=self._id_strategy),
+                observe,
             )
             return _Upload(self, data, ctx, order, gives_reference=gives_reference)
 
