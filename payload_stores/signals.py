@@ -59,7 +59,7 @@ def _handlers() -> frozenset[CodeType]:
     """The code of the installed signal handlers.
 
     Looking at what the frames of an error were called with would tell them too, but up to Python 3.12, a frame keeps
-    the dictionary of its local variables once somebody has asked for it: a cycle through the error, with the payload.
+    the dictionary of its local variables once it was read: a cycle through the error, with the payload.
     """
     return frozenset(code for handler in map(getsignal, _SIGNALS) if (code := _code(handler)) is not None)
 

@@ -263,7 +263,7 @@ class TopicLimits:
         """Wait for the broker's answer, and remember it."""
         try:
             limit, ttl_s = self._read(topic)
-        except Exception as error:  # noqa: BLE001  whatever the reason is, somebody may wait for the answer
+        except Exception as error:  # noqa: BLE001  a thread may wait for the answer
             self._not_answered(topic, asked, error)
         else:
             known = _Known(limit, time.monotonic() + ttl_s)

@@ -154,7 +154,7 @@ def test_what_was_known_is_used_when_nobody_answers(
     assert asked.find(topic) == known
     for _ in range(10):  # other records are refused too
         asked.forget(topic)
-        assert asked.known(topic) == known, "it is remembered that nobody answers"
+        assert asked.known(topic) == known, "a missing answer is remembered"
     (warning,) = caplog.records
     assert warning.getMessage().startswith("the last known limit is used: ")
     assert topic in warning.getMessage()
@@ -163,7 +163,7 @@ def test_what_was_known_is_used_when_nobody_answers(
 def test_an_unanswered_question_is_remembered_and_named_once(caplog: pytest.LogCaptureFixture) -> None:
     admin = ConfluentAdmin({"bootstrap.servers": "127.0.0.1:1", "log_level": 0})
     asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=300)
-    assert asked.known("t") is None, "the broker is being asked, and nobody waits"
+    assert asked.known("t") is None, "the question runs, without a wait"
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(asked.learn, ["t"] * 4)) == [TopicLimit()] * 4

@@ -225,7 +225,7 @@ def test_what_a_download_returns_is_checked(returned: Any) -> None:
 
 @pytest.mark.parametrize("reference", ["", "x" * 8193, "é" * 4097, "half of a pair: \ud800"])
 def test_a_reference_that_no_record_can_have_is_the_stores_fault(reference: str) -> None:
-    """Otherwise the record would be sent, and be readable by nobody."""
+    """Otherwise an unreadable record would be sent."""
     cls = type("Wrong", (Shelf,), {"publish": lambda _self, topic, data: f"{topic}{data}"[:0] + reference})
     with pytest.raises(PayloadStoreError, match="the store returned a reference of") as caught:
         written(cls)
