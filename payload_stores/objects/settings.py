@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from urllib.parse import urlsplit
 
 from payload_stores.errors import ConfigError
 from payload_stores.objects.errors import Errors
@@ -104,6 +105,7 @@ _PLAIN: Final = frozenset({
     "region", "default_region", "endpoint", "base_url", "account_name", "access_key_id", "checksum_algorithm",
     "server_side_encryption", "conditional_put",
 })  # fmt: skip
+_ADDRESSES: Final = ("endpoint", "base_url", "authority_host", "msi_endpoint", "proxy_url")
 _SHORT: Final = 6  # masking values such as "true" would make messages unreadable
 
 
@@ -150,6 +152,8 @@ class Clients:
         # obstore reads the others itself, but these only where it gets no client options, which hold our time limits.
         environment = self._environment()
         texts = {name: value for name, value in environment.items() if name in _CLIENT} | texts
+        for name in _ADDRESSES:
+            self._check_address(name, texts.get(name) or environment.get(name))
         self.errors = Errors(
             scheme, [text for name, text in texts.items() if name not in _PLAIN and len(text) >= _SHORT]
         )
@@ -212,8 +216,7 @@ class Clients:
         """The error for settings refused by obstore, with its message, without secrets."""
         for name, value in (self._config | self._options["client_options"]).items():
             if f'"{value}"' in said:
-                where = f"objects.{name}" if name in self._set else f"{self._provider.environment}_{name.upper()}"
-                return ConfigError(f"{where}: {message}", key=f"objects.{name}")
+                return ConfigError(f"{self._where(name)}: {message}", key=f"objects.{name}")
             if f"key: '{name}'" in said or f"key: {name}." in said:
                 near = nearest(f"objects.{name}", self._known)
                 return ConfigError(
@@ -232,6 +235,19 @@ class Clients:
         names = (*self._provider.options, *_CLIENT)
         found = {name: os.environ.get(f"{self._provider.environment}_{name.upper()}", "") for name in names}
         return {name: value for name, value in found.items() if value}
+
+    def _check_address(self, name: str, address: str | None) -> None:
+        """Refuse an address without a scheme, with which obstore panics at the first request."""
+        parts = None if address is None else urlsplit(address)
+        if parts is not None and (parts.scheme not in {"http", "https"} or not parts.hostname):
+            raise ConfigError(
+                f"{self._where(name)} is not an address that begins with http:// or https://",
+                hint="Write it with its scheme, as http://localhost:9000",
+                key=f"objects.{name}",
+            )
+
+    def _where(self, name: str) -> str:
+        return f"objects.{name}" if name in self._set else f"{self._provider.environment}_{name.upper()}"
 
     def _is_of_another(self, name: str) -> bool:
         """Whether only other clouds have an option: routes to several clouds share one configuration."""

@@ -110,6 +110,15 @@ class TestObjectsStore(PayloadStoreTests):
         ({"objects.url": "s3://b", "objects.timeout": "30s"}, r"is set by objects\.request\.timeout\.ms", None),
         ({"objects.url": "s3://b", "objects.allow_http": "perhaps"}, r"objects\.allow_http: .*boolean", None),
         ({"objects.url": "s3://b", "objects.endpoint": "http://a:hush@localhost:1"}, "has a user or a password", None),
+        *(
+            (
+                {"objects.url": url, f"objects.{name}": address},
+                rf"objects\.{name} is not an address",
+                "http://localhost",
+            )
+            for url, name in (("s3://b", "endpoint"), ("az://b", "endpoint"), ("gs://b", "base_url"))
+            for address in ("localhost:9000", "127.0.0.1:9000", "http://", "server")
+        ),
         ({"objects.url": "s3://b", "objects.default_headers": {"a": "hush"}}, "expected text", None),
         ({"objects.url": "s3://b", "objects.part.bytes": "1000"}, r"objects\.part\.bytes", None),
         ({"objects.url": "s3://b", "objects.retry.attempts": 0}, r"objects\.retry\.attempts", None),
