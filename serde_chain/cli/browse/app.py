@@ -530,8 +530,8 @@ class Pages:
 
 def _image_of(image: Image, message: Any) -> Response:
     """An image to display, or to save where browsers cannot display it."""
-    media_type = image.media_type
-    return _saved(image, message) if media_type is None else Response(image.shown, media_type=media_type)
+    shown = None if image.media_type is None else image.shown
+    return _saved(image, message) if shown is None else Response(shown, media_type=image.media_type)
 
 
 def _saved(image: Image, message: Any) -> Response:

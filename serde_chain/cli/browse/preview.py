@@ -72,9 +72,12 @@ class Image:
         return len(self.data) <= _MOST_LISTED and self.media_type is not None
 
     @cached_property
-    def shown(self) -> bytes:
-        """The bytes to display: a picture of an image in FITS, which browsers do not know. Drawn when first read."""
-        return (picture(self.data) or self.data) if self._is_fits else self.data
+    def shown(self) -> bytes | None:
+        """The bytes to display: a picture of an image in FITS, which browsers do not know. Drawn when first read.
+
+        None if it cannot be drawn, as a truncated one.
+        """
+        return picture(self.data) if self._is_fits else self.data
 
     @cached_property
     def media_type(self) -> str | None:

@@ -111,6 +111,20 @@ def test_images_among_fields(open_pages: OpenPages, config: dict[str, Any], topi
     assert ask("/records/0/0/image?field=.cutouts.0").status == 404
 
 
+@pytest.mark.parametrize("compressed", [False, True])
+def test_a_truncated_fits_is_a_file_to_save(
+    open_pages: OpenPages, config: dict[str, Any], topic: str, compressed: bool
+) -> None:
+    """Its header promises pixels that are not there; it is sent as no image, whatever its header says."""
+    stamp = fits_of(star())[:2900]
+    stamp = gzip.compress(stamp) if compressed else stamp
+    config |= {"value.serializers": "bytes", "value.deserializers": "bytes"}
+    produce(config, topic, (None, stamp))
+    reply = open_pages(config, topic)("/records/0/0/image?field=")
+    assert reply.body == stamp
+    assert reply.headers["content-type"] == "application/octet-stream"
+
+
 def test_a_gzipped_fits_is_shown(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     stamp = gzip.compress(fits_of(star()))
     config |= {"value.serializers": "bytes", "value.deserializers": "bytes"}
