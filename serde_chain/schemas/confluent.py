@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from http import HTTPStatus
 from json import JSONDecodeError
 from typing import Any, Final
@@ -16,9 +17,11 @@ from serde_chain.schemas import http_settings
 from serde_chain.schemas.in_time import all_in_time, in_time
 from serde_chain.schemas.references import collected
 from serde_chain.schemas.registry import (
+    AUTO_REGISTER,
     REFERENCES,
     TIMEOUT_S,
     URL,
+    USE_METADATA,
     BaseRegistry,
     OwnReference,
     RegisteredSchema,
@@ -31,6 +34,7 @@ from serde_chain.schemas.schema_id import SchemaKey
 __all__ = ["OPTIONS", "ConfluentRegistry"]
 
 _NO_SCHEMA: Final = (1 << 31) - 1
+_OWN_REFERENCES: Final = f"Check names, subjects and versions in {REFERENCES.name}"
 _PATHS: Final = f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7"
 # Types of rules by which Confluent's serializers encrypt single fields, or the whole payload, and the modes that write.
 _ENCRYPTING: Final = frozenset({"ENCRYPT", "ENCRYPT_PAYLOAD"})
@@ -68,7 +72,10 @@ class ConfluentRegistry(BaseRegistry):
             self._client = self._library.SchemaRegistryClient.new_client({"timeout": TIMEOUT_S, **settings})
         except (ValueError, TypeError, OSError) as error:
             told = _LOGIN.sub("//…@", str(error))
-            raise ConfigError(f"the schema registry client refuses its settings: {told}", key=URL.name) from None
+            hint = "Begin it with http:// or https://" if told.startswith("Invalid url") else None
+            raise ConfigError(
+                f"the schema registry client refuses its settings: {told}", hint=hint, key=URL.name
+            ) from None
 
     def key_of(self, number: int | UUID) -> SchemaKey:
         """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
@@ -79,11 +86,18 @@ class ConfluentRegistry(BaseRegistry):
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
         wanted = self._library.Schema(schema, schema_type, list(map(self._reference, references)))
-        answer = self._register(subject, wanted) if self.auto_register else self._look_up(subject, wanted)
+        if self.auto_register:
+            answer = self._register(subject, wanted)
+        else:
+            with _advised(f"Register it, or set {AUTO_REGISTER.name} = true; or check {URL.name}", _is_unknown):
+                answer = self._look_up(subject, wanted)
         found = RegisteredSchema(
             answer.schema_id, schema, guid=answer.guid, order=answer.schema_id, rules=answer.schema.rule_set
         )
-        return found._replace(**self._texts(wanted)) if references else found
+        if not references:
+            return found
+        with _advised(_OWN_REFERENCES, _is_unknown):
+            return found._replace(**self._texts(wanted))
 
     @all_in_time
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
@@ -160,7 +174,9 @@ class ConfluentRegistry(BaseRegistry):
         version = reference.version
         if version is None:
             what = f"the latest schema of {reference.subject}"
-            version = self._ask(what, self._client.get_version, reference.subject, "latest").version
+            hint = f"Check the subject of {reference.name} in {REFERENCES.name}"
+            with _advised(hint, _is_answer):
+                version = self._ask(what, self._client.get_version, reference.subject, "latest").version
         return self._library.SchemaReference(reference.name, reference.subject, version)
 
     @all_in_time
@@ -229,13 +245,15 @@ class ConfluentRegistry(BaseRegistry):
         self._client.clear_latest_caches()  # callers remember the answer for as long as it may be used
         of_metadata = self._client.get_latest_with_metadata
         what = f"{what} with {', '.join(f'{name} = {value}' for name, value in self.metadata.items())}"
-        return self._checked(what, self._ask(what, of_metadata, subject, self.metadata, deleted=True))
+        with _advised(
+            f"Has the registry {USE_METADATA.name}? Confluent's has, others with its interface may not", _is_answer
+        ):
+            return self._checked(what, self._ask(what, of_metadata, subject, self.metadata, deleted=True))
 
     def _register(self, subject: str, schema: Any) -> Any:
-        method = self._client.register_schema_full_response
-        return self._ask(
-            f"registering the schema of {subject}", method, subject, schema, normalize_schemas=self._normalize
-        )
+        method, what = self._client.register_schema_full_response, f"registering the schema of {subject}"
+        with _advised(_OWN_REFERENCES, _refers(schema)):
+            return self._ask(what, method, subject, schema, normalize_schemas=self._normalize)
 
     def _look_up(self, subject: str, schema: Any) -> Any:
         return self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, schema, self._normalize)
@@ -300,6 +318,29 @@ class ConfluentRegistry(BaseRegistry):
                 f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",
                 hint="Check schema.registry.url and that the registry runs",
             ).marked(transient=True) from error
+
+
+def _is_answer(error: SchemaRegistryError) -> bool:
+    return not error.transient
+
+
+def _refers(schema: Any) -> Callable[[SchemaRegistryError], bool]:
+    return lambda error: bool(schema.references) and error.hint is None
+
+
+def _is_unknown(error: SchemaRegistryError) -> bool:
+    return error.about_record
+
+
+@contextmanager
+def _advised(hint: str, when: Callable[[SchemaRegistryError], bool]) -> Iterator[None]:
+    """Give the errors of a question a hint of its own, where they meet a condition."""
+    try:
+        yield
+    except SchemaRegistryError as error:
+        if when(error):
+            error.hint = hint
+        raise
 
 
 def _referred(schema: Any) -> tuple[OwnReference, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from payload_stores.options import Option, choice, integer, nearest, text
@@ -94,6 +94,20 @@ LIBRARYS: Final[Mapping[str, Callable[[object], object]]] = {
 }
 """What Confluent's client takes."""
 
+# The names of the same settings in Confluent's Java client, and in librdkafka.
+_OTHERS: Final[Mapping[str, str]] = {
+    "latest.cache.ttl.sec": "cache.latest.ttl.sec",
+    "request.timeout.ms": "timeout",
+    "http.connect.timeout.ms": "timeout",
+    "http.read.timeout.ms": "timeout",
+    "ssl.truststore.location": "ssl.ca.location",
+    "ssl.truststore.certificates": "ssl.ca.location",
+    "ssl.keystore.location": "ssl.certificate.location",
+    "ssl.keystore.password": "ssl.key.password",
+    "ssl.certificate.pem": "ssl.certificate.location",
+    "ssl.key.pem": "ssl.key.location",
+    "ssl.ca.pem": "ssl.ca.location",
+}
 # Keys of this package's own with the same prefix.
 _OURS: Final = frozenset({"type", "basic.auth.credentials.source", "cache.latest.ttl.sec"})
 _SECRET: Final = ("password", "secret", "token", "user.info", "url", "proxy")
@@ -121,17 +135,24 @@ def settings_of(
         if name in _OURS or value is None:
             continue
         if name not in taken:
-            near = nearest(name, taken)
             raise ConfigError(
-                f"{key} has no effect with schema.registry.type = {registry}",
-                hint=f"Did you mean schema.registry.{near}?" if near else "Remove it",
-                key=key,
+                f"{key} has no effect with schema.registry.type = {registry}", hint=_meant(name, taken), key=key
             )
         option: Option[Any] = Option(key, taken[name], None, secret=name.endswith(_SECRET))
         settings[name] = option.read({key: value})
     user_info = login(config, settings)
     settings.pop("basic.auth.user.info", None)
     return settings if user_info is None else {**settings, "basic.auth.user.info": user_info}
+
+
+def _meant(name: str, taken: Iterable[str]) -> str:
+    known = {*taken, *_OURS}
+    here = _OTHERS.get(name)
+    if here is not None and here in known:
+        form = ", of PEM files" if here.startswith("ssl.") else ", in seconds"
+        return f"Here it is schema.registry.{here}{form}"
+    near = nearest(name, known)
+    return f"Did you mean schema.registry.{near}?" if near else "Remove it; docs/registries.md has a table of all keys"
 
 
 def login(config: Mapping[str, object], settings: Mapping[str, Any]) -> str | None:
@@ -196,10 +217,11 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
             # With an empty password, OpenSSL refuses an encrypted key; without one it would ask the terminal.
             context.load_cert_chain(certificate, key, password or "")
         except (OSError, ValueError) as error:
-            names = "ssl.certificate.location" if key is None else "ssl.certificate.location and ssl.key.location"
+            alone = "ssl.certificate.location does not hold"
+            holds = alone if key is None else "ssl.certificate.location and ssl.key.location do not hold"
             raise ConfigError(
-                f"schema.registry.{names} do not hold a certificate and its key: {_told(error)}",
-                hint="Both are PEM files; set schema.registry.ssl.key.password if the key is encrypted",
+                f"schema.registry.{holds} a certificate and its key: {_told(error)}",
+                hint="They are PEM files; set schema.registry.ssl.key.password if the key is encrypted",
                 key="schema.registry.ssl.certificate.location",
             ) from error
     return context

@@ -6,12 +6,14 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
 from payload_stores.options import Option, boolean, integer, text
+from payload_stores.plugins import import_object
 from payload_stores.signals import let_through
-from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
 from serde_chain.record import Context
 from serde_chain.schemas.in_time import all_in_time
 from serde_chain.schemas.references import REFERENCES, OwnReference
@@ -44,14 +46,37 @@ SubjectStrategy = Callable[[str, str, str], str]
 
 
 def _strategy(value: object) -> SubjectStrategy:
-    """Parse a subject name strategy: Java class name, short name, or a callable (ctx, record name)."""
-    if callable(value):
-        function: Callable[..., str] = value
-        return lambda topic, field, record: function(_SubjectContext(topic, field), record)
+    """Parse a subject name strategy: Java class name, short name, or a callable (ctx, record name), or its path."""
     name = str(value).rpartition(".")[2].removesuffix("NameStrategy").lower()
-    if name not in STRATEGIES:
-        raise ValueError("expected TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy or a callable")
-    return STRATEGIES[name]
+    if not callable(value) and name in STRATEGIES:
+        return STRATEGIES[name]
+    expected = "expected TopicNameStrategy, RecordNameStrategy, TopicRecordNameStrategy, a callable or its dotted path"
+    if isinstance(value, str) and "." in value:
+        try:
+            value = import_object(value, "function")
+        except ConfigError as error:
+            raise ValueError(f"{expected}: {error.message}") from error
+    if not callable(value):
+        raise ValueError(expected)
+    return partial(_called, value)
+
+
+def _called(function: Callable[..., object], topic: str, field: str, record: str) -> str:
+    """The subject that a function of the user's returns."""
+    try:
+        subject = function(_SubjectContext(topic, field), record)
+    except Exception as error:
+        let_through(error)
+        raise SchemaRegistryError(
+            f"the function {STRATEGY.name} failed: {type(error).__name__}: {error}",
+            hint="It is called with a context, which has topic and field, and the record's full name",
+        ) from error
+    if not isinstance(subject, str) or not subject:
+        raise SchemaRegistryError(
+            f"the function {STRATEGY.name} returned {shape_of(subject)}",
+            hint="It returns the subject of the record's topic, field (key or value) and full name",
+        )
+    return subject
 
 
 class _SubjectContext(NamedTuple):

@@ -21,6 +21,7 @@ from serde_chain import (
     SchemaRegistryError,
     SerializerChain,
 )
+from serde_chain.spark.plan.portable import load
 from serde_chain.stages.protobuf.schema import descriptor_text
 from serde_chain.testing.services import SchemaRegistry
 from tests.schemas.contexts import ContextRegistry, context_registry
@@ -85,6 +86,9 @@ def test_avro(
             write({"by": 7}, ctx)
     theirs = AvroDeserializer(client, conf=PEER)(data, SerializationContext(topic, MessageField.VALUE, []))
     assert theirs == value
+    with DeserializerChain.from_config(config) as both:  # one configuration serves writers and readers
+        assert both(data, ctx) == value
+        assert both.to_arrow([data], topic=topic).to_pylist() == [value]
     registered = client.get_latest_version(f"{topic}-value").schema
     assert [(item.name, item.subject, item.version) for item in registered.references or ()] == [
         (f"{namespace}.Customer", f"{topic}-customers", 1)
@@ -192,9 +196,53 @@ def test_a_reference_that_is_unknown(contexts: ContextRegistry) -> None:
         named = [{"name": "shop.Customer", "subject": "customers", "version": version}]
         with (
             SerializerChain.from_config({**config, "schema.references": named}) as write,
-            pytest.raises(SchemaRegistryError, match=message),
+            pytest.raises(SchemaRegistryError, match=message) as caught,
         ):
             write({}, RecordContext("orders", "value", []))
+        assert "schema.references" in str(caught.value.hint)
+
+
+def test_a_reference_that_the_registry_refuses(registry: SchemaRegistry, topic: str) -> None:
+    order = {"type": "record", "name": "Order", "fields": [{"name": "by", "type": "shop.Customer"}]}
+    config = of_registry(registry, "confluent", "avro", **{"avro.schema": order})
+    with SerializerChain.from_config({**of_registry(registry, "confluent", "avro"), "avro.schema": '"long"'}) as write:
+        write(1, RecordContext(f"{topic}-long", "value", []))
+    named = [{"name": "shop.Customer", "subject": f"{topic}-long-value", "version": 9}]
+    with (
+        SerializerChain.from_config({**config, "schema.references": named}) as write,
+        pytest.raises(SchemaRegistryError, match=r"Check names, subjects and versions in schema\.references"),
+    ):
+        write({}, RecordContext(topic, "value", []))
+
+
+def test_a_schema_that_is_not_registered_says_how_it_could_be(contexts: ContextRegistry) -> None:
+    config = {"value.serializer": "avro", "avro.schema": '"int"', "schema.registry.url": contexts.url}
+    with (
+        SerializerChain.from_config({**config, "auto.register.schemas": False}) as write,
+        pytest.raises(SchemaRegistryError, match=r"Register it, or set auto\.register\.schemas = true"),
+    ):
+        write(1, RecordContext("orders", "value", []))
+
+
+def test_a_registry_without_metadata(registry: SchemaRegistry, topic: str) -> None:
+    """Apicurio has Confluent's interface, but not this part of it."""
+    config = of_registry(registry, "confluent", "avro", **{"use.latest.with.metadata": "major=1"})
+    with (
+        SerializerChain.from_config(config) as write,
+        pytest.raises(SchemaRegistryError, match=r"Has the registry use\.latest\.with\.metadata\?"),
+    ):
+        write(1, RecordContext(topic, "value", []))
+
+
+def test_a_reader_in_spark_is_sent_the_file_as_it_is(tmp_path: Any) -> None:
+    """The workers' readers have the same keys, and no file."""
+    path = tmp_path / "order.avsc"
+    path.write_text('["shop.Customer"]')
+    named = [{"name": "shop.Customer", "subject": "customers"}]
+    registry = {"schema.registry.url": "http://127.0.0.1:1", "schema.references": named}
+    config = load({"value.deserializer": "avro", "avro.schema.file": str(path), **registry})
+    assert config["avro.schema.file"] == b'["shop.Customer"]'
+    DeserializerChain.from_config(config).close()
 
 
 @pytest.mark.parametrize("kind", ["glue"])

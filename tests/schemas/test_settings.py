@@ -83,6 +83,29 @@ def test_a_misspelt_key_is_named() -> None:
         reader(**{"schema.registry.tiemout": "3"})
 
 
+@pytest.mark.parametrize(
+    ("name", "here"),
+    [
+        ("latest.cache.ttl.sec", r"Here it is schema\.registry\.cache\.latest\.ttl\.sec, in seconds"),
+        ("request.timeout.ms", r"Here it is schema\.registry\.timeout, in seconds"),
+        ("ssl.truststore.location", r"Here it is schema\.registry\.ssl\.ca\.location, of PEM files"),
+        ("ssl.keystore.location", r"Here it is schema\.registry\.ssl\.certificate\.location, of PEM files"),
+        ("basic.auth.credential.source", r"Did you mean schema\.registry\.basic\.auth\.credentials\.source\?"),
+        ("nonsense", r"Remove it; docs/registries\.md has a table"),
+    ],
+)
+@pytest.mark.parametrize("kind", [{}, APICURIO], ids=["confluent", "apicurio"])
+def test_names_of_java_are_translated(kind: dict[str, str], name: str, here: str) -> None:
+    with pytest.raises(ConfigError, match=here):
+        reader(**kind, **{f"schema.registry.{name}": "x"})
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:8081", "registry"])
+def test_an_address_begins_with_its_scheme(url: str) -> None:
+    with pytest.raises(ConfigError, match="Begin it with http:// or https://"):
+        reader(url)
+
+
 @pytest.mark.parametrize("seconds", ["0", "-1", "x", "500", True])
 def test_a_timeout_is_within_a_questions_deadline(seconds: Any) -> None:
     with pytest.raises(ConfigError, match=r"schema\.registry\.timeout.*expected seconds, up to 45"):
@@ -174,6 +197,10 @@ WRONG_FILES = {
         r"ssl\.certificate\.location and ssl\.key\.location do not hold a certificate and its key: KEY_VALUES_MISMATCH",
     ),
     "a key that is none": ({"certificate": "certificate", "key": "text"}, "do not hold a certificate and its key"),
+    "a certificate without its key": (
+        {"certificate": "certificate"},
+        r"ssl\.certificate\.location does not hold a certificate and its key",
+    ),
     "a key alone": ({"key": "key"}, r"ssl\.key\.\* requires schema\.registry\.ssl\.certificate\.location"),
 }
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain
+from serde_chain import ConfigError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.schemas.schema_registry import open_registry
 from tests.schemas.contexts import ContextRegistry, context_registry
 
@@ -96,3 +96,46 @@ def test_topics_name_anything(contexts: ContextRegistry) -> None:
     config = {"value.serializer": "avro", "avro.schema": '["null", "string"]', "schema.registry.url": contexts.url}
     with SerializerChain.from_config(config) as write:
         assert write("a", RecordContext("orders", "value", []))[:5] == b"\0\0\0\0\1"
+
+
+def by_field(ctx: Any, _name: str) -> str:
+    """A strategy by its dotted path; readers call it with an empty name."""
+    return f":.staging:{ctx.topic}-{ctx.field}"
+
+
+def test_a_function_by_its_dotted_path(contexts: ContextRegistry) -> None:
+    """So that a file can name it, for subjects in a context."""
+    sides = {"value.serializer": "avro", "value.deserializer": "avro", "schema.registry.url": contexts.url}
+    config = {**sides, "avro.schema": '"int"', "subject.name.strategy": "tests.schemas.test_strategies.by_field"}
+    ctx = RecordContext("alerts", "value", [])
+    with SerializerChain.from_config(config) as write, DeserializerChain.from_config(config) as read:
+        assert read(write(7, ctx), ctx) == 7
+    assert any(
+        ":.staging:alerts-value" in asked or "%3A.staging%3Aalerts-value" in asked for asked in map(str, contexts.asked)
+    )
+    with pytest.raises(
+        ConfigError, match=r"the function 'tests\.schemas\.test_strategies\.nothing' cannot be imported"
+    ):
+        SerializerChain.from_config({**config, "subject.name.strategy": "tests.schemas.test_strategies.nothing"})
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (lambda _ctx, _name: None, r"the function subject\.name\.strategy returned None"),
+        (lambda _ctx, _name: "", r"returned str of length 0"),
+        (lambda ctx, _name: ctx.nothing, r"failed: AttributeError.*It is called with a context, which has topic"),
+        (lambda _ctx: "s", r"failed: TypeError.*and the record's full name"),
+    ],
+)
+def test_a_function_that_names_no_subject(contexts: ContextRegistry, function: Any, said: str) -> None:
+    """It is the function that is wrong, neither the registry nor the record."""
+    config = {"avro.schema": '"int"', "schema.registry.url": contexts.url, "subject.name.strategy": function}
+    with (
+        SerializerChain.from_config({"value.serializer": "avro", **config}) as write,
+        pytest.raises(SchemaRegistryError, match=said) as caught,
+    ):
+        write(1, RecordContext("alerts", "value", []))
+    assert not caught.value.about_record
+    assert not caught.value.transient
+    assert contexts.asked == []

@@ -21,7 +21,17 @@ from serde_chain.stages.avro.block_codecs import BLOCK_CODECS
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.wire import varint
 
-__all__ = ["FileWriter", "Reading", "Write", "encode_long", "only_record", "parse_schema", "read_file", "schema_name"]
+__all__ = [
+    "FileWriter",
+    "Reading",
+    "Write",
+    "encode_long",
+    "framing_advice",
+    "only_record",
+    "parse_schema",
+    "read_file",
+    "schema_name",
+]
 
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
@@ -53,6 +63,17 @@ class Reading(Protocol):
 
 
 R = TypeVar("R", bound=Reading)
+
+
+def framing_advice(data: Buffer) -> str | None:
+    r"""Advice for a reader of another framing; None if the data is not a container file.
+
+    Example:
+        >>> framing_advice(b"Obj\x01\x04")
+        'The bytes are an Avro container file: set avro.framing = container'
+    """
+    is_file = bytes(memoryview(data)[: len(_MAGIC)]) == _MAGIC
+    return "The bytes are an Avro container file: set avro.framing = container" if is_file else None
 
 
 class FileWriter:

@@ -1,8 +1,8 @@
-"""Dates, times and UUIDs: the values that are read, by one rule for records, columns and Spark.
+"""Dates, times, UUIDs and decimals: the values that are read, by one rule for records, columns and Spark.
 
-Avro's numbers reach further than Python's dates, and any text may be declared a UUID. Such a record is undecodable, in
-every form of reading alike, so that error policies keep the same records. A reader schema without the logical type
-reads the number, or the text.
+Avro's numbers reach further than Python's dates, any text may be declared a UUID, and any bytes a decimal of few
+digits. Such a record is undecodable, in every form of reading alike, so that error policies keep the same records. A
+reader schema without the logical type reads the number, the text, or the bytes.
 """
 
 from __future__ import annotations
@@ -12,11 +12,12 @@ from datetime import time
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from serde_chain.stages.avro.types import bare, kind
+from serde_chain.stages.avro.types import bare, decimal_of, has_digits, kind
 
 __all__ = ["LIMITS", "REMEDY", "UUID_TYPE", "Beyond", "beyond", "is_uuid", "limited", "read_time"]
 
 UUID_TYPE: Final = "uuid"
+_DECIMAL: Final = "decimal"
 _DAY_MS: Final = 86_400_000
 # Python's dates are of the years 1 to 9999.
 _DAYS: Final = (-719_162, 2_932_896)
@@ -43,10 +44,12 @@ class Beyond(NamedTuple):
     Attributes:
         path: The names of the fields down to it.
         logical: Its logical type.
+        precision: That of a decimal.
     """
 
     path: tuple[str, ...]
     logical: str
+    precision: int = 0
 
     @property
     def message(self) -> str:
@@ -54,6 +57,8 @@ class Beyond(NamedTuple):
         where = f"the field {'.'.join(self.path)}" if self.path else "the value"
         if self.logical == UUID_TYPE:
             return f"{where} is not a {self.logical}"
+        if self.logical == _DECIMAL:
+            return f"{where} is a decimal with more digits than its precision of {self.precision}"
         if self.logical.startswith("time-"):
             return f"{where} is not a {self.logical} of one day"
         return f"{where} is a {self.logical} outside the years 1 to 9999"
@@ -61,6 +66,10 @@ class Beyond(NamedTuple):
     @property
     def hint(self) -> str:
         """What to do."""
+        if self.logical == _DECIMAL:
+            return (
+                "Read into an avro.reader.schema in which its precision is larger; or it has no logicalType, for bytes"
+            )
         return REMEDY.format(what="text" if self.logical == UUID_TYPE else "number")
 
 
@@ -131,6 +140,12 @@ def _beyond(schema: Any, value: Any, named: Mapping[str, Any], path: tuple[str, 
                 yield from _beyond(schema["items" if which == "array" else "values"], item, named, path)
         case _ if (logical := limited(schema)) is not None and not _is_read(logical, value):
             yield Beyond(path, logical)
+        case _ if (shape := decimal_of(schema)) is not None and not has_digits(_number(value), shape[0]):
+            yield Beyond(path, _DECIMAL, shape[0])
+
+
+def _number(value: Any) -> int:
+    return int.from_bytes(value, signed=True)
 
 
 def _is_read(logical: str, value: Any) -> bool:

@@ -18,10 +18,12 @@ from contextlib import contextmanager
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from payload_stores.options import nearest
+from serde_chain.stages.avro.decimal import PRIVATE
 from serde_chain.stages.avro.defaults import WRONG_DEFAULT, Fitting
 from serde_chain.stages.avro.types import COMPLEX, NAMED, PRIMITIVES
 
-__all__ = ["LookUp", "Parsed", "Role", "SchemaError", "marked", "parse", "without_marks"]
+__all__ = ["LookUp", "Parsed", "Role", "SchemaError", "UndefinedTypeError", "marked", "parse", "without_marks"]
 
 # Attributes that are rewritten; all others are kept. fastavro's marks would make it skip parts of their contents.
 _MARKS: Final = frozenset({"__fastavro_parsed", "__named_schemas"})
@@ -41,8 +43,8 @@ _UNDERLYING: Final[Mapping[str, str]] = {
     "local-timestamp-millis": "long",
     "local-timestamp-micros": "long",
 }
-# Logical types of this package, by which fastavro calls its functions.
-_PRIVATE: Final = "serde-chain-"
+# Names less like a primitive type are those of other types: bite is bytes, but Date is not double.
+_NEAR_PRIMITIVE: Final = 0.7
 
 LookUp: TypeAlias = Callable[[str], Any]
 """Finds the definition of a type elsewhere, by its full name, as JSON; None if there is none."""
@@ -64,6 +66,10 @@ class Role(Enum):
 
 class SchemaError(ValueError):
     """A schema is none; the message names the field."""
+
+
+class UndefinedTypeError(SchemaError):
+    """A schema uses a type that is defined nowhere."""
 
 
 class Parsed(NamedTuple):
@@ -232,7 +238,9 @@ class _Parser:
                 if each not in self._found:
                     raise self._error(f"the definition found for the type {each} is of another")
                 return self._found_elsewhere(self._found[each])
-        raise self._error(f"the type {full} is not defined")
+        near = nearest(name, PRIMITIVES, cutoff=_NEAR_PRIMITIVE)
+        meant = f"; did you mean {near}?" if near else ""
+        raise self._error(f"the type {full} is not defined{meant}", UndefinedTypeError)
 
     def _found_elsewhere(self, found: _Found) -> Any:
         self.is_joined |= not found.is_own
@@ -313,7 +321,7 @@ class _Parser:
         parsed = {key: value for key, value in schema.items() if key not in _REWRITTEN}
         parsed["type"] = kind
         logical = schema.get("logicalType")
-        if isinstance(logical, str) and not logical.startswith(_PRIVATE) and _UNDERLYING.get(logical, kind) == kind:
+        if isinstance(logical, str) and not logical.startswith(PRIVATE) and _UNDERLYING.get(logical, kind) == kind:
             parsed["logicalType"] = logical
         if kind != "fixed":
             self._check_decimal(parsed)
@@ -347,8 +355,8 @@ class _Parser:
         yield
         self._path.pop()
 
-    def _error(self, what: str) -> SchemaError:
-        return SchemaError(f"{'.'.join(self._path)}: {what}" if self._path else what)
+    def _error(self, what: str, kind: type[SchemaError] = SchemaError) -> SchemaError:
+        return kind(f"{'.'.join(self._path)}: {what}" if self._path else what)
 
 
 def _full_name(schema: Mapping[str, Any], space: str) -> tuple[str, str]:

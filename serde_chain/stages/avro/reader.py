@@ -18,7 +18,7 @@ from serde_chain.record import Context
 from serde_chain.schemas.framing import NONE, Framing
 from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.stages.avro import bounds as avro_bounds
-from serde_chain.stages.avro.container import encode_long
+from serde_chain.stages.avro.container import encode_long, framing_advice
 from serde_chain.stages.avro.indexes import guarded
 from serde_chain.stages.avro.models import AvroModel
 from serde_chain.stages.avro.moments import beyond
@@ -43,6 +43,7 @@ SINGLE_OBJECT: Final = "single-object"
 CONTAINER: Final = "container"
 RECORD_KEY: Final = "record-key"
 _TOLD: Final = 3  # reported problems of two schemas
+_OTHER_SCHEMA: Final = "Was it written with another schema, or an older version of the class?"
 
 
 @dataclass(frozen=True)
@@ -135,7 +136,8 @@ class AvroReader:
             if buffer.tell() != len(data):
                 raise DecodeError(
                     f"the Avro record is followed by {len(data) - buffer.tell()} bytes",
-                    hint="Was it written with another schema, or with a framing? See avro.framing",
+                    hint=framing_advice(data)
+                    or "Was it written with another schema, or with a framing? See avro.framing",
                 )
             return value
 
@@ -158,7 +160,7 @@ class AvroReader:
             raise
 
     def _of_value(self, error: Exception, buffer: io.BytesIO, start: int) -> DecodeError | None:
-        """The error of a date, time or UUID that is not read, with its field; None if it is not the reason.
+        """The error of a date, time, UUID or decimal that is not read, with its field; None if it is not the reason.
 
         The record is read once more, with the underlying types.
         """
@@ -263,20 +265,27 @@ def _unresolved(problems: tuple[str, ...]) -> DecodeError:
     )
 
 
-def unreadable(error: Exception, data: Buffer) -> DecodeError:
-    """The error of a record whose bytes fastavro, or the look over them, refuses."""
+def unreadable(error: Exception, data: Buffer, *, is_file: bool = False) -> DecodeError:
+    """The error of a record whose bytes fastavro, or the look over them, refuses.
+
+    Args:
+        error: The error; its text may be about the bytes.
+        data: The bytes.
+        is_file: Whether they are read as a container file, which has its own schema.
+    """
     told = str(error)
     drop_data(error)
     if isinstance(error, TooManyPartsError):
         return DecodeError(told, hint=TOO_MANY)
     if isinstance(error, (KeyError, IndexError)):
         told = "an index that its enum or union does not have"
-    if isinstance(error, EOFError):
+    if is_file:
+        other_framing = None if framing_advice(data) else "Was it written with another framing? See avro.framing"
         return DecodeError(
-            f"the Avro record is truncated: {told or 'no bytes left'}",
-            hint=missing_stage(data) or "Was it written with another schema, or an older version of the class?",
+            f"the Avro container file cannot be read: {told or 'it is truncated'}",
+            hint=missing_stage(data) or other_framing,
         )
-    return DecodeError(
-        f"the bytes are not a record of the schema: {type(error).__name__}: {told}",
-        hint=missing_stage(data) or "Was it written with another schema, or an older version of the class?",
-    )
+    hint = missing_stage(data) or framing_advice(data) or _OTHER_SCHEMA
+    if isinstance(error, EOFError):
+        return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}", hint=hint)
+    return DecodeError(f"the bytes are not a record of the schema: {type(error).__name__}: {told}", hint=hint)

@@ -13,10 +13,11 @@ from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.nesting import check_depth
+from serde_chain.schemas.schema_registry import REFERENCES, is_configured
 from serde_chain.stages.avro import bounds as avro_bounds
-from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.decimal import readable, with_decimals
 from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable
-from serde_chain.stages.avro.parsing import LookUp, Role, marked, parse, without_marks
+from serde_chain.stages.avro.parsing import LookUp, Role, UndefinedTypeError, marked, parse, without_marks
 from serde_chain.stages.avro.types import changed
 
 __all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema", "unparsed_schema"]
@@ -129,8 +130,8 @@ class AvroSchema:
 
     @cached_property
     def writable(self) -> Any:
-        """The form for writing: the defaults of missing fields are values (:mod:`.defaults`)."""
-        return writable(self.parsed, self.named)
+        """The form for writing: defaults of missing fields are values (:mod:`.defaults`), decimals are checked."""
+        return with_decimals(writable(self.parsed, self.named))
 
     @cached_property
     def without_logical_types(self) -> AvroSchema:
@@ -158,7 +159,7 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
         option: The key that holds it; for ``avro.schema``, ``avro.schema.file`` is read as well.
 
     Returns:
-        The schema, or None if it is not configured.
+        The schema; None if it is not configured, or if ``schema.references`` says that the registry has a part of it.
 
     Raises:
         ConfigError: The schema is unreadable, or both keys are set.
@@ -178,7 +179,11 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
     try:
         return AvroSchema.parse(source, role=Role.READER if option is READER_SCHEMA else Role.OWN, look_up=look_up)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{key}: {error}", hint=_remedy(key, source, path), key=key) from error
+        is_undefined = isinstance(error.__cause__, UndefinedTypeError)
+        if is_undefined and option is SCHEMA and is_configured(config) and REFERENCES.read(config):
+            return None
+        hint = _remedy(key, source, path) if is_undefined else None
+        raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
 
 
 def _of_file(path: str | bytes) -> tuple[str, LookUp | None]:
@@ -190,14 +195,28 @@ def _of_file(path: str | bytes) -> tuple[str, LookUp | None]:
     except (OSError, ValueError) as error:
         key, named = SCHEMA_FILE.name, "" if isinstance(path, bytes) else f" = {path!r}"
         hint = None if isinstance(path, bytes) else f"It was looked for at {Path(path).absolute()}"
+        if isinstance(path, str) and _is_json(path):
+            named, hint = "", f"It is the path of a file; for the schema itself, set {SCHEMA.name}"
+            error = OSError(error.errno, error.strerror) if isinstance(error, OSError) else error  # without the text
         raise ConfigError(f"{key}{named} cannot be read: {error}", hint=hint, key=key) from error
 
 
-def _remedy(key: str, source: Any, path: str | bytes | None) -> str | None:
+def _remedy(key: str, source: Any, path: str | bytes | None) -> str:
+    """What to do about a type that is not defined."""
+    registered = f"for types in a registry, set {REFERENCES.name}"
     if isinstance(path, str):
-        return f"Types of other files are looked up as <full name>.avsc in {Path(path).absolute().parent}"
-    is_path = key == SCHEMA.name and isinstance(source, str) and source.lstrip(_BLANK)[:1] not in '{["'
-    return f"For the path of a file, set {SCHEMA_FILE.name}" if is_path else None
+        folder = Path(path).absolute().parent
+        return f"Types of other files are looked up as <full name>.avsc or <name>.avsc in {folder}; {registered}"
+    if isinstance(source, str) and not _is_json(source):
+        also = "" if key == SCHEMA.name else f", which is for readers too, instead of {key}"
+        return f"For the path of a file, set {SCHEMA_FILE.name}{also}"
+    if key == READER_SCHEMA.name:
+        return "Define it where it is used first"
+    return f"Define it where it is used first; for types in other files, set {SCHEMA_FILE.name}; {registered}"
+
+
+def _is_json(source: str) -> bool:
+    return source.lstrip(_BLANK)[:1] in {"{", "[", '"'}
 
 
 def _check_size(loaded: Any) -> None:
@@ -210,8 +229,7 @@ def _text(source: Any, loaded: Any, parsed: Any, *, is_joined: bool) -> str:
     """The schema as JSON that needs no other schema."""
     if is_joined:
         return json.dumps(changed(without_marks(parsed), _as_given))
-    is_json = isinstance(source, str) and source.lstrip(_BLANK)[:1] in '{["'
-    return source.lstrip(_BLANK) if is_json else json.dumps(loaded)
+    return source.lstrip(_BLANK) if isinstance(source, str) and _is_json(source) else json.dumps(loaded)
 
 
 def _as_given(part: dict[str, Any]) -> None:
@@ -220,8 +238,14 @@ def _as_given(part: dict[str, Any]) -> None:
 
 
 def _joined(path: str) -> bytes:
-    """The schema of a file, with the definitions from files beside it."""
-    return AvroSchema.parse(_read_file(path), role=Role.WRITER, look_up=_beside(Path(path))).text.encode()
+    """The schema of a file, with the definitions from files beside it; as it is if others are in a registry."""
+    source = _read_file(path)
+    try:
+        return AvroSchema.parse(source, role=Role.WRITER, look_up=_beside(Path(path))).text.encode()
+    except ValueError as error:
+        if isinstance(error.__cause__, UndefinedTypeError):
+            return source.encode()
+        raise
 
 
 def _read_file(path: str | Path) -> str:
@@ -237,8 +261,11 @@ def _beside(path: Path) -> LookUp:
             # A name leads to no other folder.
             place = path.parent / file
             if Path(file).name == file and place.is_file():
-                loaded = _schema(_read_file(place))
-                _check_size(loaded)
+                try:
+                    loaded = _schema(_read_file(place))
+                    _check_size(loaded)
+                except ValueError as error:
+                    raise ValueError(f"{place}: {error}") from error
                 return loaded
         return None
 

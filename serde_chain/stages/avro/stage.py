@@ -41,8 +41,9 @@ from serde_chain.schemas.schema_registry import (
     UsesRegistry,
     framing_of,
 )
-from serde_chain.stages.avro.container import FileWriter, Write, only_record, parse_schema, read_file
-from serde_chain.stages.avro.decimal import readable
+from serde_chain.stages.avro.container import FileWriter, Write, framing_advice, only_record, parse_schema, read_file
+from serde_chain.stages.avro.decimal import PRIVATE, readable
+from serde_chain.stages.avro.decimal import misfit as misfit_of_decimal
 from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.models import TYPE, AvroModel
 from serde_chain.stages.avro.native import NATIVE, native
@@ -124,6 +125,7 @@ _LONGEST_REMEMBERED: Final = 1 << 16
 _LONGEST_KEPT: Final = 1 << 20
 _TYPE: Final = "AVRO"
 _MAX_DECODERS: Final = 10_000
+_TOLD: Final = 5  # fields that do not match
 _OTHER_SCHEMA: Final = "Set avro.schema to the writer's schema, and avro.reader.schema to yours"
 _OLDER_CLASS: Final = (
     "Was it written by an older version of the class? A registry, or avro.framing = container, keeps schemas"
@@ -475,7 +477,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         if schema is None:
             raise ConfigError(
                 "avro has no schema for reading",
-                hint="Set avro.schema, avro.schema.file or avro.type, or schema.registry.url",
+                hint="Set avro.schema, avro.schema.file or avro.type, or schema.registry.url; or, for container files, "
+                f"which have their own, {FRAMING.name} = {CONTAINER}",
                 key=SCHEMA.name,
             )
         reader = self._reader(schema)
@@ -608,7 +611,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         except MissingDependencyError:
             raise  # of a codec
         except Exception as error:
-            raise unreadable(error, data) from error
+            raise unreadable(error, data, is_file=True) from error
 
     def _read_file(self, data: Buffer) -> Any:
         try:
@@ -616,7 +619,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         except (DecodeError, MissingDependencyError):
             raise
         except Exception as error:
-            raise unreadable(error, data) from error
+            raise unreadable(error, data, is_file=True) from error
         if self._makes is not None:
             records = list(map(self._makes.read, records))
         return records[0] if len(records) == 1 else records
@@ -663,7 +666,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         try:
             return cast(Framing, self._frames).split(data, ctx)
         except ValueError as error:
-            raise DecodeError(str(error), hint="Was it written without a schema registry? See avro.framing") from error
+            hint = framing_advice(data) or "Was it written without a schema registry? See avro.framing"
+            raise DecodeError(str(error), hint=hint) from error
 
     def _ask_for_reader(self, key: SchemaKey, ctx: Context | None) -> AvroReader:
         registry = cast(SchemaRegistry, self._registry)
@@ -702,7 +706,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         try:
             fingerprint, size = schema_id.split_single_object(data)
         except ValueError as error:
-            raise DecodeError(str(error), hint="Was it written with another avro.framing?") from error
+            hint = framing_advice(data) or "Was it written with another avro.framing?"
+            raise DecodeError(str(error), hint=hint) from error
         reader = self._readers.get(fingerprint)
         if reader is None:
             raise DecodeError(
@@ -821,7 +826,7 @@ def _validate(schema: AvroSchema, data: Any) -> None:
         invalid = _invalid(data, schema)
     except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
         let_through(error)
-        raise EncodeError(f"the value does not match the schema {schema.name}: {without_data(error)}") from None
+        raise _unwritable(data, schema, error) from None
     if invalid is not None:
         raise invalid
 
@@ -840,7 +845,17 @@ def _misfit(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
     except Exception as stumble:  # noqa: BLE001, validation may fail on unwritable values
         let_through(stumble)
         invalid = None
-    return invalid or EncodeError(f"the value does not match the schema {schema.name}: {without_data(error)}")
+    return invalid or _unwritable(data, schema, error)
+
+
+def _unwritable(data: Any, schema: AvroSchema, error: Exception) -> EncodeError:
+    """The error of a value of the right type."""
+    if (found := misfit_of_decimal(schema.parsed, data, schema.named)) is not None:
+        return EncodeError(
+            f"the value does not match the schema: {found}",
+            hint="Round it, as by Decimal.quantize; or change the schema",
+        )
+    return EncodeError(f"the value does not match the schema {schema.name}: {without_data(error)}")
 
 
 def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
@@ -849,19 +864,30 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
     try:
         validation.validate(data, schema.writable, raise_errors=True)
     except validation.ValidationError as invalid:
-        fields = list(dict.fromkeys(detail.field or schema.name for detail in invalid.errors))
-        value, expected = invalid.errors[0].datum, [_type_name(detail.schema) for detail in invalid.errors]
+        # By field and value: a union has an error for each of its branches.
+        found: dict[tuple[str, int], tuple[Any, dict[str, None]]] = {}
+        for detail in invalid.errors:
+            place = detail.field or schema.name, id(detail.datum)
+            found.setdefault(place, (detail.datum, {}))[1][_type_name(detail.schema)] = None
+        told = [
+            f"{field} is {_shown(value)}, expected {' or '.join(expected)}"
+            for (field, _), (value, expected) in found.items()
+        ]
+        more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+        is_pair = any(isinstance(value, tuple) for value, _ in found.values())
         return EncodeError(
-            f"the value does not match the schema: {', '.join(fields)} is {_shown(value)}, "
-            f"expected {' or '.join(dict.fromkeys(expected))}"
+            f"the value does not match the schema: {'; '.join(told[:_TOLD])}{more}",
+            hint="A pair is the full name of a union's branch, and its value" if is_pair else None,
         )
     return None
 
 
 def _type_name(schema: Any) -> str:
+    if isinstance(schema, list):
+        return " or ".join(map(_type_name, schema))
     if isinstance(schema, dict):
         name, kind = schema.get("name"), schema["type"]
-        return f"{kind} {name}" if name else str(schema.get("logicalType", kind))
+        return f"{kind} {name}" if name else str(schema.get("logicalType", kind)).removeprefix(PRIVATE)
     return str(schema)
 
 

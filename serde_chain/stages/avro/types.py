@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["COMPLEX", "NAMED", "PRIMITIVES", "bare", "changed", "decimal_of", "kind"]
+__all__ = ["COMPLEX", "MAX_DIGITS", "NAMED", "PRIMITIVES", "bare", "changed", "decimal_of", "has_digits", "kind"]
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A dict with such a type is a definition, whatever its name: {"type": "record", "name": "record", …}.
 COMPLEX: Final = NAMED | {"array", "map"}
+# Longer decimals are refused regardless of their precision, since container files bring their own. This many digits
+# (4 KB) take a millisecond.
+MAX_DIGITS: Final = 10_000
 
 
 def bare(schema: Any, named: Mapping[str, Any]) -> Any:
@@ -37,6 +41,19 @@ def decimal_of(schema: Any) -> tuple[int, int] | None:
         return None
     precision = schema.get("precision")
     return None if not precision else (precision, schema.get("scale") or 0)
+
+
+def has_digits(unscaled: int, precision: int) -> bool:
+    """Whether the number of a decimal has no more digits than its precision; nothing is converted into digits."""
+    beyond = _beyond(precision)
+    return -beyond < unscaled < beyond
+
+
+@lru_cache(256)
+def _beyond(precision: int) -> int:
+    """The smallest number with more digits."""
+    beyond: int = 10 ** min(precision, MAX_DIGITS)
+    return beyond
 
 
 def changed(schema: Any, change: Callable[[dict[str, Any]], None]) -> Any:

@@ -21,6 +21,10 @@ class UnresolvedError(ValueError):
     """A reference leads nowhere, or nowhere that may be opened."""
 
 
+class MissingPartError(UnresolvedError):
+    """A document has no such part."""
+
+
 class UnreachableError(UnresolvedError):
     """The server of a named address does not answer."""
 

@@ -1,9 +1,9 @@
 """References between JSON Schemas (``$ref``): all are resolved once, before the first value is validated.
 
 A document is looked for in this order: within the schema, among the schemas that a registry says it refers to, beside
-its file, and at the addresses that ``json.schema.addresses`` names. Nothing else is opened: neither other files nor
-other addresses, whatever a schema says. So validation itself needs no I/O, and a reference that leads nowhere is
-reported when the schema is read, not by a record.
+its file, if the reference is relative, and at the addresses that ``json.schema.addresses`` names. Nothing else is
+opened: neither other files nor other addresses, whatever a schema says. So validation itself needs no I/O, and a
+reference that leads nowhere is reported when the schema is read, not by a record.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 from payload_stores.plugins import require
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.references import MOST_REFERENCES
-from serde_chain.stages.json.addresses import Addresses, UnresolvedError
+from serde_chain.stages.json.addresses import Addresses, MissingPartError, UnresolvedError
 
 __all__ = ["Documents", "read_file", "resolved"]
 
@@ -59,6 +59,10 @@ class Documents:
             for each in (name, urljoin(address, name), _own_address(document)):
                 self._named.setdefault(each, document)
         self._named.pop("", None)
+
+    def has(self, address: str) -> bool:
+        """Whether the document at an address is known without opening anything."""
+        return address in self.found or address in self._named
 
     def at(self, address: str) -> Any:
         """The document at an address.
@@ -145,6 +149,10 @@ def resolved(documents: Documents, address: str, *, all_of_them: bool = True) ->
         seen.add(id(contents))
         targets = []
         for reference in (contents[keyword] for keyword in _KEYWORDS if isinstance(contents.get(keyword), str)):
+            if reference.startswith("file:") and not documents.has(urldefrag(reference).url):
+                raise UnresolvedError(
+                    f"the reference {reference[:200]!r} leads nowhere: files are opened by relative references only"
+                )
             try:
                 found = resolver.lookup(reference)
             except (referencing.exceptions.Unresolvable, ValueError) as error:
@@ -192,7 +200,7 @@ def _unresolved(reference: str, error: Exception) -> UnresolvedError:
     while cause is not None and not isinstance(cause, UnresolvedError):
         cause = cause.__cause__ or cause.__context__
     if cause is None:
-        return UnresolvedError(f"the reference {reference[:200]!r} leads nowhere")
+        return MissingPartError(f"the reference {reference[:200]!r} leads nowhere: the document has no such part")
     return type(cause)(f"the reference {reference[:200]!r} leads nowhere: {cause}")
 
 

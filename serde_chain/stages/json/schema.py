@@ -14,7 +14,7 @@ from payload_stores.options import Option, boolean, listing, path_or_content, te
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
 from serde_chain.schemas.registry import REFERENCES, RegisteredSchema
-from serde_chain.stages.json.addresses import Addresses, UnreachableError, UnresolvedError
+from serde_chain.stages.json.addresses import Addresses, MissingPartError, UnreachableError, UnresolvedError
 from serde_chain.stages.json.references import Documents, read_file, resolved
 
 __all__ = [
@@ -140,8 +140,10 @@ class JsonSchema:
             for document in self.documents.values():
                 own = jsonschema.validators.validator_for(document, default=kind)
                 own.check_schema(document)
-        except (jsonschema.SchemaError, RecursionError) as error:
-            raise ValueError(f"{error}"[:500]) from error
+        except jsonschema.SchemaError as error:
+            raise ValueError(f"{error.json_path}: {error.message}"[:500]) from error
+        except RecursionError as error:
+            raise ValueError(str(error)) from error
         quadratic = kind.VALIDATORS.get("uniqueItems")
         if quadratic is not None:
             kind = jsonschema.validators.extend(kind, {"uniqueItems": partial(_unique_items, quadratic)})
@@ -183,7 +185,8 @@ def own_schema(config: Mapping[str, object], *, follows: bool, has_registry: boo
     except UnresolvedError as error:
         if has_registry and REFERENCES.read(config):
             return None
-        raise ConfigError(f"{key}: {error}", hint=_remedy(key), key=key) from error
+        hint = None if isinstance(error, MissingPartError) else _remedy(key)
+        raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
 
 
 def unresolved_schema(config: Mapping[str, object]) -> tuple[Any, str] | None:
@@ -218,7 +221,9 @@ def _configured(config: Mapping[str, object]) -> tuple[str, Any, str, Path | Non
             key=key,
         ) from error
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{key} is not a JSON Schema: {error}", key=key) from error
+        is_path = key == SCHEMA.name and isinstance(source, str) and source.lstrip()[:1] not in {"{", "t", "f"}
+        hint = f"For the path of a file, set {SCHEMA_FILE.name}" if is_path else None
+        raise ConfigError(f"{key} is not a JSON Schema: {error}", hint=hint, key=key) from error
     if isinstance(path, bytes) and isinstance(document, dict) and _DOCUMENTS in document:
         joined = document
         document = joined[_DOCUMENTS][joined["address"]]
@@ -256,7 +261,9 @@ def registered_schema(
     except UnresolvedError as error:
         raise SchemaRegistryError(
             f"schema {registered.key} of the registry: {error}",
-            hint=f"Register it with its references, or name servers that may be asked in {ADDRESSES.name}",
+            hint=None
+            if isinstance(error, MissingPartError)
+            else f"Register it with its references, or name servers that may be asked in {ADDRESSES.name}",
         ).marked(transient=isinstance(error, UnreachableError), about_record=False) from error
     except (ValueError, RecursionError) as error:
         raise not_a_schema(registered, error, named_by_record=named_by_record) from error

@@ -116,7 +116,11 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
             if name != HEADER:
                 self.message_format = None
         elif VALIDATE.read(config) and self._schema is None:
-            raise ConfigError("json.validate requires a schema", hint="Set json.schema", key=SCHEMA.name)
+            raise ConfigError(
+                f"{VALIDATE.name} requires a schema",
+                hint=f"Set {SCHEMA.name} or {SCHEMA_FILE.name}; or, for that of a registry, {FRAMING.name} = confluent",
+                key=SCHEMA.name,
+            )
         self._encode = self._encoder(self._schema)
         # The schema named by a record depends on its topic.
         self.plain = self._encode if self._registry is None else None
@@ -127,7 +131,8 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         if self._text is None and not registry.writes_registered:
             raise ConfigError(
                 "json has no schema to register",
-                hint=f"Set {SCHEMA.name} or {TYPE.name}; or use.latest.version = true; or {FRAMING.name} = {NONE}",
+                hint=f"Set {SCHEMA.name}, {SCHEMA_FILE.name} or {TYPE.name}; or use.latest.version = true; or "
+                f"{FRAMING.name} = {NONE}",
                 key=SCHEMA.name,
             )
         is_whole = self._schema is None or len(self._schema.documents) <= 1

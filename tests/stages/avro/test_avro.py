@@ -116,6 +116,7 @@ GOOD: dict[str, Any] = {
         ({"detections": {"flux": 1.0}}, r"R\.detections is .* expected array"),
         ({"band": "z"}, r"R\.band is str of length 1, expected enum Band"),
         ({"hash": b"abc"}, r"R\.hash is bytes of length 3, expected fixed Hash"),
+        ({"id": "7", "band": "z"}, r"R\.id is str of length 1, expected long [^;]*$"),
     ],
 )  # fmt: skip
 def test_the_field_that_does_not_fit_is_named(change: dict[str, Any], message: str) -> None:

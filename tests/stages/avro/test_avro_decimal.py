@@ -2,13 +2,14 @@
 
 import io
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
 import fastavro
 import pytest
 
-from serde_chain import ConfigError, DecodeError, DeserializerChain, SerializerChain
+from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.stages.avro.arrow import batch as avro_batch
 
@@ -59,6 +60,63 @@ def test_longer_ones_are_refused(unscaled: bytes) -> None:
 def test_a_fixed_type_of_too_many_digits() -> None:
     with pytest.raises(DecodeError, match="more digits than its precision of 10"):
         chain(FIXED)(b"\x12" * 16)
+
+
+@pytest.mark.parametrize("validate", ["false", "true", "strict"])
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"amount": Decimal("1.255")}, r"Price\.amount is a decimal with 3 digits behind the point, more than .* of 2"),
+        (
+            {"amount": Decimal("123456789.25")},
+            r"Price\.amount is .* more digits before .* precision of 10 leaves: 8",
+        ),
+        ({"amount": Decimal(123456789)}, r"Price\.amount is a decimal with more digits before the point"),
+        ({"amount": Decimal("1E+8")}, r"Price\.amount is a decimal with more digits before the point"),
+        ({"amount": Decimal("1E+1000000000")}, r"Price\.amount is a decimal with more digits before the point"),
+        ({"amount": Decimal("NaN")}, r"Price\.amount is a decimal that is not a finite number"),
+        ({"amount": {"a": [Decimal(1), Decimal("0.125")]}}, r"Price\.amount is a decimal with 3 digits"),
+    ],
+)
+def test_a_decimal_that_cannot_be_written_is_named(value: Any, said: str, validate: str) -> None:
+    schema = record(["null", BYTES, {"type": "map", "values": {"type": "array", "items": FIXED}}])
+    config = {"value.serializer": "avro", "avro.schema": schema, "avro.validate": validate}
+    with SerializerChain.from_config(config) as write, pytest.raises(EncodeError, match=said) as caught:
+        write(value)
+    assert "quantize" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("kind", [BYTES, FIXED, ["null", BYTES], [FIXED, "string"]])
+@pytest.mark.parametrize("validate", ["false", "true", "strict"])
+@pytest.mark.parametrize("value", ["0", "0E+20", "99999999", "-99999999", "9.9E+7", "99999999.99", "1E-2"])
+def test_whatever_is_written_is_read(kind: Any, validate: str, value: str) -> None:
+    schema = {"avro.schema": record(kind), "avro.validate": validate}
+    with SerializerChain.from_config({"value.serializer": "avro", **schema}) as write, chain(kind) as read:
+        assert read(write({"amount": Decimal(value)})) == {"amount": Decimal(value)}
+
+
+def test_the_field_is_named_in_rows_and_columns() -> None:
+    """As of Oracle's NUMBER, read into a schema with the 38 digits that columns have."""
+    record = {
+        "type": "record",
+        "name": "Row",
+        "fields": [{"name": "AMT", "type": ["null", {**BYTES, "precision": 64}]}],
+    }
+    narrow = json.loads(json.dumps(record).replace("64", "38"))
+    config = {"value.deserializers": "avro", "avro.framing": "single-object", "avro.reader.schema": narrow}
+    with SerializerChain.from_config(
+        {"value.serializers": "avro", "avro.framing": "single-object", "avro.schema": record}
+    ) as write:
+        good, wide = (write({"AMT": Decimal(10) ** digits}, None) for digits in (20, 45))
+    with DeserializerChain.from_config({**config, "avro.schema": record}) as read:
+        said = (
+            r"the field AMT is a decimal with more digits than its precision of 38.* in which its precision is larger"
+        )
+        with pytest.raises(DecodeError, match=said):
+            read(wide)
+        result = read.read_batch(Batch([good, wide], topic="t"))
+        assert result.values.to_pylist() == [{"AMT": Decimal(10) ** 20}, None]
+        assert re.search(said, str(result.errors[1]))
 
 
 @pytest.mark.parametrize("fast", [True, False])

@@ -288,6 +288,37 @@ def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:
         reader(**{"avro.schema.file": str(tmp_path / "order.avsc")})
 
 
+def test_a_type_that_is_missing_says_where_it_could_be(tmp_path: Path) -> None:
+    path = tmp_path / "order.avsc"
+    files(tmp_path, {path.name: {"type": "array", "items": "shop.Customer"}})
+    with pytest.raises(ConfigError, match=r"as <full name>\.avsc or <name>\.avsc in .* set schema\.references"):
+        reader(**{"avro.schema.file": str(path)})
+    with pytest.raises(ConfigError, match=r"set avro\.schema\.file; .* set schema\.references"):
+        reader(**{"avro.schema": '["shop.Customer"]'})
+    with pytest.raises(ConfigError, match=r"strng is not defined; did you mean string\?"):
+        reader(**{"avro.schema": {"type": "map", "values": "strng"}})
+    with pytest.raises(ConfigError, match=r"set avro\.schema\.file, which is for readers too, instead of"):
+        reader(**{"avro.reader.schema": str(path)})
+    with pytest.raises(ConfigError, match=r"\[key=avro\.schema\.file\]\. It is the path of a file.* set avro\.schema$"):
+        reader(**{"avro.schema.file": json.dumps(CUSTOMER)})
+
+
+def test_other_faults_of_a_file_say_nothing_about_files_beside_it(tmp_path: Path) -> None:
+    path = tmp_path / "order.avsc"
+    for text in ("{", json.dumps(decimal(precision=2, scale=3))):
+        path.write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            SerializerChain.from_config({"value.serializers": "avro", "avro.schema.file": str(path)})
+        assert caught.value.hint is None
+
+
+def test_the_file_beside_that_is_broken_is_named(tmp_path: Path) -> None:
+    files(tmp_path, {"order.avsc": {"type": "array", "items": "shop.Customer"}})
+    (tmp_path / "Customer.avsc").write_text("{")
+    with pytest.raises(ConfigError, match=rf"{tmp_path}/Customer\.avsc: the schema is not JSON"):
+        reader(**{"avro.schema.file": str(tmp_path / "order.avsc")})
+
+
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_byte_order_marks(tmp_path: Path, encoding: str) -> None:
     path = tmp_path / "order.avsc"

@@ -193,6 +193,34 @@ def test_what_leads_nowhere_is_said_when_the_chain_is_made(name: str) -> None:
         kind.from_config({f"value.{side}": "json", "json.schema": UNRESOLVED[name], "json.validate": False}).close()
 
 
+@pytest.mark.parametrize("other", ["file", "json.schema.file"])
+def test_only_relative_references_open_files(tmp_path: Path, other: str) -> None:
+    """As documented: also from a file, whatever it or a file beside it says."""
+    (tmp_path / "star.json").write_text(json.dumps(STAR))
+    beside = {"$ref": (tmp_path / "star.json").as_uri()}
+    (tmp_path / "order.json").write_text(json.dumps(beside if other == "file" else {"$ref": "between.json"}))
+    (tmp_path / "between.json").write_text(json.dumps(beside))
+    with pytest.raises(ConfigError, match=r"leads nowhere: files are opened by relative references only"):
+        pair({"json.schema.file": str(tmp_path / "order.json")})
+
+
+def test_a_part_that_is_not_there_is_told_from_an_unknown_document() -> None:
+    for reference in ("#/definitions/nova", "#nova"):
+        with pytest.raises(ConfigError, match=r"leads nowhere: the document has no such part \[") as caught:
+            pair({"json.schema": order(reference)})
+        assert caught.value.hint is None
+
+
+def test_the_file_and_the_place_that_are_wrong_are_named(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=r"is not a JSON Schema: \$\.properties\.a\.type: 'objct' is not .* \[key"
+    ) as caught:
+        pair({"json.schema": {"properties": {"a": {"type": "objct"}}}})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(ConfigError, match=r"For the path of a file, set json\.schema\.file"):
+        pair({"json.schema": str(tmp_path / "order.json")})
+
+
 @pytest.mark.parametrize("name", UNRESOLVED)
 def test_a_registered_schema_that_leads_nowhere_is_no_records_fault(contexts: ContextRegistry, name: str) -> None:
     contexts.register("orders-value", json.dumps(UNRESOLVED[name]), "JSON")

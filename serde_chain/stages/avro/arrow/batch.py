@@ -573,7 +573,16 @@ class _Decoder:
         self._writer, self._target, problems, _, blind = rewritten(reader.source, None if same else column.schema)
         writer = readable(self._writer)
         self.decode = AvroReader(
-            reader.source, writer, self._target, None, problems, reader.budget, native, blind, is_raw=reader.is_raw
+            reader.source,
+            writer,
+            self._target,
+            None,
+            problems,
+            reader.budget,
+            native,
+            blind,
+            into=None if same else column.schema,
+            is_raw=reader.is_raw,
         ).decode
         self._native = self._compiled(native)
         free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
