@@ -15,6 +15,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.schema_registry import RuleSet, Schema
 
+from serde_chain import DecodeError, DeserializerChain, SerializerChain
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from tests.environments import ROOT, Environment, install_line, python_blocks
 from tests.schemas.confluent_registry import confluent_registries
@@ -102,12 +103,23 @@ def test_models(installed: Installed, broker: KafkaBroker, topic: str, tmp_path:
 
 
 def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    client, batch = python_blocks(PAGES["values.md"])
+    client, messages, batch = python_blocks(PAGES["values.md"])
     environment = installed(install_line(PAGES["values.md"]))
     client = substituted(client, broker, tmp_path).replace('"frames"', f'"{topic}"')
     assert environment.run(client, tmp_path) == "float32 (2048, 2048)\n"
     assert len(list((tmp_path / topic).rglob("*"))) > 0
+    environment.run(messages, tmp_path)
     environment.run(batch, tmp_path)
+
+
+def test_registries(installed: Installed, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
+    page = PAGES["registries.md"]
+    (code,) = python_blocks(page)
+    code = code.replace("http://localhost:8081", registry.url).replace('"events', f'"{topic}')
+    for part in ("customers", "products"):
+        code = code.replace(f'"{part}-value"', f'"{topic}-{part}-value"')
+    expected = "{'name': 'Ada'}\n{'price': 2}\n"
+    assert installed(install_line(page)).run(code, tmp_path) == expected
 
 
 def test_share_groups(installed: Installed, share_broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
@@ -319,6 +331,25 @@ def test_compacted_topics(
     assert producer.flush(30) == 0
     shown = environment.serde_chain("sweep", "client.toml", topic, "--tombstones", "--grace", "0s", folder=tmp_path)
     assert shown in page
+
+
+def test_an_infinite_time_of_a_database() -> None:
+    """The reader schema on the page of change data capture reads the number, and the error is the page's."""
+    page = PAGES["cdc.md"]
+    (settings,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
+    target = json.loads(settings.partition(" = ")[2].replace("\\\n", ""))
+    dated = json.loads(json.dumps(target).replace('"long"]', '{"type": "long", "logicalType": "timestamp-micros"}]'))
+    framed = {"value.serializer": "avro", "value.deserializer": "avro", "avro.framing": "single-object"}
+    infinite = {"op": "c", "after": {"id": 7, "paid": 9223372036825200000}}
+    with (
+        SerializerChain.from_config({**framed, "avro.schema": target}) as write,
+        DeserializerChain.from_config({**framed, "avro.schema": dated}) as strict,
+        DeserializerChain.from_config({**framed, "avro.schema": dated, "avro.reader.schema": target}) as read,
+    ):
+        with pytest.raises(DecodeError) as caught:
+            strict(write(infinite))
+        assert f"`{caught.value.message}`" in page
+        assert read(write(infinite)) == infinite
 
 
 def test_cdc(installed: Installed, broker: KafkaBroker, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
