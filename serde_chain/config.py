@@ -344,8 +344,25 @@ def check_keys(config: Config | Resolved) -> None:
         raise error
 
 
+# Kafka's settings of topics that are neither settings of clients too, such as compression.type, nor of a broker alone.
+_TOPIC_KEYS: Final = frozenset({
+    "cleanup.policy", "compression.gzip.level", "compression.lz4.level", "compression.zstd.level",
+    "delete.retention.ms", "file.delete.delay.ms", "flush.messages", "flush.ms",
+    "follower.replication.throttled.replicas",
+    "index.interval.bytes", "leader.replication.throttled.replicas", "local.retention.bytes", "local.retention.ms",
+    "max.compaction.lag.ms", "max.message.bytes", "message.timestamp.after.max.ms", "message.timestamp.before.max.ms",
+    "message.timestamp.type", "min.cleanable.dirty.ratio", "min.compaction.lag.ms", "min.insync.replicas",
+    "preallocate", "remote.copy.disable", "remote.log.delete.on.disable", "remote.storage.enable", "retention.bytes",
+    "retention.ms", "segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
+    "unclean.leader.election.enable",
+})  # fmt: skip
+_LIMIT_OF_CLIENT: Final = (
+    "The producer's limit is message.max.bytes; with large.message.threshold.bytes = auto, it follows the topic's. "
+)
+
+
 def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
-    """Find misspelt keys, unknown ones with a prefix that a stage or store owns, and models of no stage.
+    """Find misspelt keys, unknown ones with a prefix that a stage or store owns, and keys that have no place here.
 
     Args:
         config: The configuration.
@@ -356,6 +373,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     resolved = resolve(config)
     used, keys = resolved.options, resolved.settings
     yield from _models_of_no_stage(used, keys)
+    yield from _settings_of_topics(used, keys)
     if not any(_is_strange(key, used) for key in keys):
         return
     known = [*_builtin_options(), *used]
@@ -389,6 +407,14 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
                 hint=f"Did you mean {near}?" if near else _known(key, prefix, names),
                 key=key,
             )
+
+
+def _settings_of_topics(used: Iterable[Option[Any]], keys: Iterable[str]) -> Iterator[ConfigError]:
+    for key in keys:
+        if key in _TOPIC_KEYS and not any(_is_of(option, key) for option in used):
+            hint = f"{_LIMIT_OF_CLIENT if key == 'max.message.bytes' else ''}Set it when the topic is created, or by "
+            hint += f"kafka-configs.sh --alter --entity-type topics --entity-name TOPIC --add-config {key}=VALUE"
+            yield ConfigError(f"{key!r} is a setting of topics, and not of clients", hint=hint, key=key)
 
 
 def _models_of_no_stage(used: Iterable[Option[Any]], keys: Iterable[str]) -> Iterator[ConfigError]:

@@ -9,7 +9,7 @@ import confluent_kafka
 import pytest
 
 from payload_stores.options import CLIENT_PREFIXES, Option, integer
-from serde_chain import ConfigError, Data, DeserializerChain, EncodeError, Serializer, SerializerChain
+from serde_chain import ConfigError, Data, DeserializerChain, EncodeError, Producer, Serializer, SerializerChain
 from serde_chain.catalogue import StageItem
 from serde_chain.config import _builtin_options, check_keys, client_config, is_secret, load
 from serde_chain.testing.services import S3Server
@@ -202,6 +202,18 @@ def test_a_misspelt_key_names_the_nearest(key: str, near: str) -> None:
     config = {"value.serializers": "avro, zstd, large-message", "avro.schema": SCHEMA, **STORE, key: "1"}
     with pytest.raises(ConfigError, match=f"'{key}' is not a configuration key.*Did you mean {near}") as caught:
         SerializerChain.from_config(config)
+    assert caught.value.key == key
+
+
+@pytest.mark.parametrize("make", [SerializerChain.from_config, Producer])
+@pytest.mark.parametrize(
+    ("key", "more"),
+    [("max.message.bytes", "limit is message.max.bytes; with "), ("retention.ms", "Set it when the topic")],
+)
+def test_a_setting_of_topics_is_none_of_a_client(make: Any, key: str, more: str) -> None:
+    config = {"bootstrap.servers": "127.0.0.1:1", "value.serializers": "json", key: "1000"}
+    with pytest.raises(ConfigError, match=f"'{key}' is a setting of topics.*{more}.*--add-config {key}=") as caught:
+        make(config)
     assert caught.value.key == key
 
 

@@ -15,6 +15,7 @@ from serde_chain.cli.arguments import PARTITION
 __all__ = ["Selection", "selecting", "selection"]
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_DIGITS_OF_SECONDS: Final = 10
 _RANGE: Final = re.compile(r"(\d{1,19})?(?:(\.\.|-)(\d{1,19})?)?")
 
 
@@ -68,14 +69,20 @@ def _offsets(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 
 
 def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """Parse a time: ISO 8601, by default in UTC; or ms since the epoch."""
-    if value is None or re.fullmatch(r"\d{1,15}", value):
-        return None if value is None else int(value)
+    """Parse a time: ISO 8601, by default in UTC; or ms since the epoch, or seconds if they have ten digits.
+
+    Ten digits are seconds from 2001 to 2286, and ms of 1970, of which no records are. Redpanda's ``rpk`` tells them
+    apart by their digits too.
+    """
+    if value is None:
+        return None
+    if re.fullmatch(r"\d{1,15}", value):
+        return int(value) * (1000 if len(value) == _DIGITS_OF_SECONDS else 1)
     try:
         time = datetime.fromisoformat(value)
     except ValueError:
         raise click.BadParameter(
-            f"{value!r} is neither ISO 8601, such as 2026-11-22T10:00Z, nor a number of ms"
+            f"{value!r} is neither ISO 8601, such as 2026-11-22T10:00Z, nor a number of ms or seconds"
         ) from None
     since = ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
     return max(since, 0)  # negative times have another meaning to a broker
@@ -87,7 +94,11 @@ _OPTIONS: Final = (
         "--offsets", callback=_offsets, metavar="A..B", help="Records with these offsets: 10..19, 10.., ..19, or 10."
     ),
     click.option(
-        "--from", "since", callback=_time, metavar="TIMESTAMP", help="Records from this time on: ISO 8601 (UTC), or ms."
+        "--from",
+        "since",
+        callback=_time,
+        metavar="TIMESTAMP",
+        help="Records from this time on: ISO 8601 (UTC), ms, or seconds.",
     ),
     click.option("--last", "newest", type=click.IntRange(1), metavar="N", help="The newest N of each partition."),
     click.option("--key", help="Records with this key only: its text, as stored in the record."),

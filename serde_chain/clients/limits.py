@@ -140,11 +140,13 @@ class TopicLimit(NamedTuple):
             not reported.
         compacted: Whether its ``cleanup.policy`` contains ``compact``; None likewise.
         denied: Whether this user lacks the permission to ask.
+        unanswered: Whether there is no answer; then nothing else is known.
     """
 
     max_bytes: int | None = None
     compacted: bool | None = None
     denied: bool = False
+    unanswered: bool = False
 
 
 class Topics(Protocol):

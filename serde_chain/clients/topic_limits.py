@@ -41,6 +41,7 @@ DESCRIBED: Final = ("max.message.bytes", "cleanup.policy")
 """The topic's settings that matter."""
 
 _NONE: Final[Mapping[str, TopicLimit]] = {}
+_UNANSWERED: Final = TopicLimit(unanswered=True)
 
 # Kafka's error codes, the same in all client libraries.
 _UNKNOWN_TOPIC: Final = 3
@@ -50,6 +51,8 @@ _NOT_AUTHORIZED: Final = frozenset({29, 31})  # for the topic, for the cluster
 _UNKNOWN_TTL_S: Final = 1.0
 # A broker that does not answer is asked again after this time, while records go on.
 _UNANSWERED_TTL_S: Final = 60.0
+# A question that takes this share of its deadline was not answered; errors that come sooner are of one topic.
+_SILENCE: Final = 0.9
 # Beyond the client's own deadline.
 _GRACE_S: Final = 1.0
 # Questions at a time: each has a thread, and a broker that never answers has one for each topic of a producer.
@@ -107,7 +110,7 @@ def limit_of(settings: Mapping[str, str | None]) -> TopicLimit:
 
     Example:
         >>> limit_of({"max.message.bytes": "5000", "cleanup.policy": "compact,delete"})
-        TopicLimit(max_bytes=5000, compacted=True, denied=False)
+        TopicLimit(max_bytes=5000, compacted=True, denied=False, unanswered=False)
     """
     max_bytes, policy = (settings[name] for name in DESCRIBED)
     is_compacted = None if policy is None else "compact" in policy
@@ -125,7 +128,7 @@ def limit_without(code: int) -> TopicLimit | None:
 
     Example:
         >>> limit_without(29)
-        TopicLimit(max_bytes=None, compacted=None, denied=True)
+        TopicLimit(max_bytes=None, compacted=None, denied=True, unanswered=False)
     """
     if code in _NOT_AUTHORIZED:
         return TopicLimit(denied=True)
@@ -137,8 +140,9 @@ class TopicLimits:
 
     A known limit is used while the broker is asked again, unless a record within it was refused. If the broker does not
     answer, the last known limit stays, or the topic counts as one without a known limit; a warning names the cure. That
-    is remembered for a minute, so one question is waited for, and not one for each record. Thread-safe; unanswered
-    questions do not delay others, up to eight at a time.
+    is remembered for a minute, and for all topics: one question is waited for, and not one for each record or topic.
+    From then on the broker is asked without a wait, until it answers. Thread-safe; unanswered questions do not delay
+    others, up to eight at a time.
 
     Args:
         admin: Asks the broker.
@@ -168,6 +172,9 @@ class TopicLimits:
         self._queue: deque[tuple[str, Future[_Known]]] = deque()
         self._threads = 0
         self._told: str | None = None  # why there was no answer; of all topics, since one broker is at fault for all
+        # Since the broker has let a question's deadline pass: the cause, and when other topics are asked for, on the
+        # monotonic clock.
+        self._silence: tuple[Exception | None, float] | None = None
         self._lock = threading.Lock()
 
     def _leave_to_parent(self) -> tuple[()]:
@@ -190,7 +197,7 @@ class TopicLimits:
             TopicLimitError: The broker does not answer, and there is no earlier answer.
         """
         known = self._wait(topic)
-        if known.error is not None and known.limit == TopicLimit():
+        if known.error is not None and known.limit in {TopicLimit(), _UNANSWERED}:
             raise copy(known.error)
         return known.limit
 
@@ -210,6 +217,9 @@ class TopicLimits:
     def _usable(self, topic: str) -> _Known | None:
         """What is known, if it may be used; the broker is asked if it is missing or old."""
         known = self._known.get(topic)
+        if known is None and (silence := self._silence) is not None:
+            cause, until = silence
+            known = self._known.setdefault(topic, _Known(_UNANSWERED, until, _no_answer(topic, cause)))
         if known is None or known.refuted or time.monotonic() >= known.until:
             self._ask(topic)
         return None if known is None or known.refuted else known
@@ -220,12 +230,12 @@ class TopicLimits:
             return known
         if not self._admin.may_wait():
             # A record was refused this moment: with the old limit, it is sent again until the new one is there.
-            return self._known.get(topic) or _Known(TopicLimit(), 0)
+            return self._known.get(topic) or _Known(_UNANSWERED, 0)
         asked = self._ask(topic)
         try:
             return asked.result(self._timeout_s + _GRACE_S)
         except TimeoutError:  # a callback for tokens that hangs, say
-            return self._not_answered(topic, asked, None)
+            return self._not_answered(topic, asked, None, silent=True)
 
     def _ask(self, topic: str) -> Future[_Known]:
         """Ask the broker, in a daemon thread: making a connection takes a while, and so may a callback for tokens."""
@@ -261,35 +271,45 @@ class TopicLimits:
 
     def _answer(self, topic: str, asked: Future[_Known]) -> None:
         """Wait for the broker's answer, and remember it."""
+        began = time.monotonic()
         try:
             limit, ttl_s = self._read(topic)
         except Exception as error:  # noqa: BLE001  a thread may wait for the answer
-            self._not_answered(topic, asked, error)
+            is_silent = time.monotonic() - began >= self._timeout_s * _SILENCE
+            self._not_answered(topic, asked, error, silent=is_silent)
         else:
             known = _Known(limit, time.monotonic() + ttl_s)
-            self._told = None
+            self._told = self._silence = None
             self._remember(topic, asked, known)
             _pass(known, asked)
 
-    def _not_answered(self, topic: str, asked: Future[_Known], cause: Exception | None) -> _Known:
-        """Remember that there was no answer."""
-        reason = cause.args[0] if cause is not None and cause.args else None
-        error = TopicLimitError(
-            f"the broker did not report how large records of the topic may be: {reason or 'no answer'}",
-            hint=_ADVICE,
-            topic=topic,
-        )
-        error.__cause__ = cause
+    def _not_answered(
+        self, topic: str, asked: Future[_Known], cause: Exception | None, *, silent: bool = False
+    ) -> _Known:
+        """Remember that there was no answer; if the broker let the deadline pass, for all topics."""
+        reason = _reason(cause)
+        error = _no_answer(topic, cause)
         before = self._known.get(topic)
-        limit = TopicLimit() if before is None else before.limit
-        known = _Known(limit, time.monotonic() + _UNANSWERED_TTL_S, error)
+        until = time.monotonic() + _UNANSWERED_TTL_S
+        known = _Known(_UNANSWERED if before is None else before.limit, until, error)
         is_new = before is None or before.error is None
         if self._remember(topic, asked, known) and is_new and not self._is_closed:
-            level = logging.DEBUG if self._told == str(reason) else logging.WARNING
-            self._told = str(reason)
+            level = logging.DEBUG if self._told == reason else logging.WARNING
+            self._told = reason
             _log.log(level, "%s: %s", _UNTIL_THEN if before is None else "the last known limit is used", error)
         _pass(known, asked)
+        if silent:
+            self._silence = cause, until
+            self._release()
         return known
+
+    def _release(self) -> None:
+        """Let nobody wait for a silent broker's answers about topics of which nothing is known."""
+        with self._lock:
+            waiting = [(topic, asked) for topic, asked in self._asked.items() if topic not in self._known]
+        for topic, asked in waiting:
+            if (known := self._usable(topic)) is not None:
+                _pass(known, asked)
 
     def _remember(self, topic: str, asked: Future[_Known], known: _Known) -> bool:
         """Remember an answer, unless the topic was asked for again since; returns whether it is remembered."""
@@ -305,6 +325,18 @@ class TopicLimits:
         limit = self._admin.describe(topic, self._timeout_s)
         is_missing = limit.max_bytes is None and not limit.denied
         return limit, _UNKNOWN_TTL_S if is_missing else self._ttl_s
+
+
+def _reason(cause: Exception | None) -> str:
+    return str(cause.args[0] if cause is not None and cause.args else "no answer")
+
+
+def _no_answer(topic: str, cause: Exception | None) -> TopicLimitError:
+    error = TopicLimitError(
+        f"the broker did not report how large records of the topic may be: {_reason(cause)}", hint=_ADVICE, topic=topic
+    )
+    error.__cause__ = cause
+    return error
 
 
 def _pass(known: _Known, asked: Future[_Known]) -> None:

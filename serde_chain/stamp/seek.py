@@ -26,7 +26,8 @@ def offset_at(
         config: Client configuration: a mapping, or the path of a file. Its chains do not matter.
         topic: The topic.
         partition: The partition.
-        timestamp_ms: Time in ms since the epoch.
+        timestamp_ms: Time in ms since the epoch, as an ``int``: that of a ``datetime`` is
+            ``int(moment.timestamp() * 1000)``.
         timeout_s: Maximum wait for the broker and for each record, in seconds.
 
     Returns:
@@ -34,11 +35,14 @@ def offset_at(
 
     Raises:
         StampError: The topic is unreadable.
+        TypeError: The time is no ``int``.
 
     Example:
         >>> config = {"bootstrap.servers": "localhost:9092"}
         >>> offset_at(config, "events-stamped", 0, 1_700_000_000_123)  # doctest: +SKIP
         41
     """
+    if not isinstance(timestamp_ms, int):
+        raise TypeError(f"timestamp_ms is an int, of ms since the epoch, not {type(timestamp_ms).__name__}")
     with PartitionReader(config, "serde-chain-seek", failure=StampError, timeout_s=timeout_s) as reader:
         return offsets_at(reader, topic, (partition,), max(timestamp_ms, 0), EntryTimes())[partition]

@@ -1,12 +1,13 @@
 """The gate alone: what goes into a batch, and what is refused and goes again."""
 
+import time
 from typing import Any
 
 import pytest
 
 from serde_chain import MessageTooLargeError, RecordContext
 from serde_chain.clients.limits import TopicLimit
-from serde_chain.clients.negotiation import Negotiation
+from serde_chain.clients.negotiation import Negotiation, keeps_order
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.stages.large_message.write import LargeMessageSerializer
@@ -84,6 +85,78 @@ class Unknown(Limits):
         return TopicLimit()
 
 
+class Unanswered(Limits):
+    """Topics about which a broker never answers."""
+
+    def learn(self, topic: str) -> TopicLimit:
+        self.answered.add(topic)
+        return TopicLimit(unanswered=True)
+
+
+def test_without_an_answer_nothing_is_behind_a_record_that_may_be_refused() -> None:
+    gate = negotiation(Unanswered(t=0, u=0))
+    small, more, large = record(8_000), record(8_000), record(20_000)
+    assert gate.admit_now(small)
+    assert gate.admit_now(more)
+    assert gate.admit(record(1_000)) is False, "together they may be more than the topic accepts"
+    assert gate.admit(large) is False, "it may be refused, so nothing may come after it"
+    assert gate.admit_now(record(20_000, "u"))
+    for outgoing in (small, more):
+        gate.count_off(outgoing.state)
+    assert gate.admit(large) is True
+    assert gate.admit(record(1)) is False
+    assert gate.admit(record(20_000)) is False
+    gate.count_off(large.state)
+    assert gate.admit(record(1)) is True
+
+
+def test_batches_that_any_topic_accepts_need_no_bound() -> None:
+    gate = Negotiation(Unanswered(t=0), None, batch_bytes=16_384, message_max_bytes=1_000_000)
+    small = [record(8_000) for _ in range(10)]
+    assert all(gate.admit(outgoing) is True for outgoing in small)
+    large = record(20_000)
+    assert gate.admit(large) is False
+    for outgoing in small:
+        gate.count_off(outgoing.state)
+    assert gate.admit(large) is True
+    assert gate.admit(record(1)) is False
+
+
+def test_records_that_go_again_are_in_flight_without_later_ones() -> None:
+    gate, records = negotiation(Limits(t=2_000_000)), [record(10), record(20), record(20_000)]
+    for outgoing in records:
+        assert gate.admit(outgoing) is True
+    for outgoing in records:
+        refuse(gate, outgoing)
+    small, more, large = records
+    for outgoing in (small, more):
+        assert len(finish(gate.admit(outgoing))) in {10, 20}
+        assert gate.admit(outgoing) is True
+    finish(gate.admit(large))
+    assert gate.admit(large) is False, "the first ones are in a batch that any topic accepts; this may be refused again"
+    assert gate.admit_now(record(10)) is False, "it would precede them if they were"
+    for outgoing in (small, more):
+        gate.count_off(outgoing.state)
+    assert gate.admit(large) is True
+    assert gate.admit_now(record(10)) is False
+    gate.count_off(large.state)
+    assert gate.admit_now(record(10))
+
+
+@pytest.mark.parametrize("name", ["max.in.flight.requests.per.connection", "max.in.flight"])
+def test_with_one_request_in_flight_nothing_is_behind_a_record_that_may_be_refused(name: str) -> None:
+    assert keeps_order({name: "1"})
+    assert not keeps_order({name: 5})
+    gate = Negotiation(Limits(t=2_000_000), None, batch_bytes=1_000_000, message_max_bytes=1_000_000, in_order=True)
+    large = record(20_000)
+    assert gate.admit(large) is True
+    assert gate.admit(record(1)) is False, "a limit that is lowered at this moment refuses the large one only"
+    gate.count_off(large.state)
+    assert gate.admit(record(1)) is True
+    assert gate.admit(record(1)) is True
+    assert gate.admit(record(20_000)) is False
+
+
 def test_an_unknown_limit_is_presumed_once_a_batch_was_refused(stage: LargeMessageSerializer) -> None:
     gate = negotiation(Unknown(t=0), stage)
     large, small, tombstone = record(20_000), record(10), Outgoing("t", b"key", None, headers=[])
@@ -133,6 +206,19 @@ def test_small_records_that_are_refused_again_go_alone() -> None:
     assert gate.admit(record(10)) is False
 
 
+def test_a_limit_that_is_known_replaces_what_was_presumed() -> None:
+    limits = Unknown(t=0)
+    gate, small = Negotiation(limits, None, batch_bytes=10**6, message_max_bytes=10**6, in_order=True), record(10)
+    for _ in range(2):
+        assert gate.admit(small) is True
+        refuse(gate, small)
+        finish(gate.admit(small))
+    gate._topics = Limits(t=5_000)
+    assert gate.admit(record(1_000)) is True
+    assert gate.admit(record(1_000)) is True, "together in a batch"
+    assert gate.admit(record(4_000)) is False
+
+
 def test_the_clients_limit_gives_way_to_the_topics() -> None:
     limits = Limits(t=5_000_000, low=2_000_000)
     gate = Negotiation(limits, None, batch_bytes=1_000_000, message_max_bytes=1_000_000, learnt_max_bytes=10**9)
@@ -157,6 +243,17 @@ def test_what_exceeds_a_limit_that_was_lowered_meanwhile_is_offloaded(stage: Lar
     assert bytes(outgoing.step).startswith(b"memory:///t/")
     assert gate.admit(outgoing) is True
     assert not outgoing.state.is_too_large
+
+
+def test_a_lowered_limit_counts_for_records_that_were_encoded_before(stage: LargeMessageSerializer) -> None:
+    """Also below the client's limit: sent inline, it would be refused, and overtaken by those behind it."""
+    gate, outgoing = negotiation(Limits(t=100_000), stage), record(150_000)
+    assert not gate.admit_now(outgoing)
+    outgoing.step = finish(gate.admit(outgoing))
+    assert bytes(outgoing.step).startswith(b"memory:///t/")
+    assert gate.admit(outgoing) is True
+    gate.count_off(outgoing.state)
+    assert gate.admit_now(record(100_000 - 72)), "the largest that fits"
 
 
 def test_no_more_is_under_way_than_a_batch_may_have() -> None:
@@ -254,5 +351,11 @@ def test_a_record_that_goes_again_holds_back_what_comes_after_it(stage: LargeMes
     sender.put(third)
     gate.count_off(second.state)
     sender.settle(second.state)
+    until = time.monotonic() + 30
+    while first.state.number == 1 or not first.is_gone:
+        assert time.monotonic() < until
+    assert [len(value) for value in client.sent["t"]] == [1, 2, 1]
+    gate.count_off(first.state)
+    sender.settle(first.state)
     drain(sender)
     assert [len(value) for value in client.sent["t"]] == [1, 2, 1, 3]

@@ -52,6 +52,12 @@ def test_a_topic_without_frames_is_searched_as_before(
     assert offset_at(config, topic, 0, -5) == 0
 
 
+@pytest.mark.parametrize("wrong", [1_700_000_000.5, 1.7e12, "1700000000000"])
+def test_a_time_is_a_whole_number(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=r"timestamp_ms is an int, of ms since the epoch, not (float|str)"):
+        offset_at({"bootstrap.servers": "127.0.0.1:1"}, "topic", 0, wrong)
+
+
 @pytest.mark.parametrize("more", ["-missing", ""])
 def test_a_missing_partition_is_named(kept: Callable[..., str], config: dict[str, Any], more: str) -> None:
     with pytest.raises(StampError, match=r"the partition cannot be read: .*Check topic and partition"):

@@ -25,7 +25,7 @@ from serde_chain.clients.aiokafka.topic_admin import AiokafkaAdmin
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
 from serde_chain.clients.limits import JAVA_OVERHEAD, LARGEST_MESSAGE
-from serde_chain.clients.negotiation import Attempt, Negotiation
+from serde_chain.clients.negotiation import Attempt, Negotiation, keeps_order
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import TableRows
@@ -67,8 +67,9 @@ class Producer(Generic[ValueT]):
 
     With ``large.message.threshold.bytes = auto``, and in hop's format, the broker is asked for the topic's limit,
     through aiokafka's own connections. The answer replaces aiokafka's default of ``max_request_size``, which is then
-    raised; one that you set applies as well. Refused records are sent again, offloaded if necessary, unless the
-    producer is idempotent: its sequence numbers do not allow that.
+    raised; one that you set applies as well. Refused records are sent again, offloaded if necessary (always in order
+    with ``max.in.flight.requests.per.connection = 1`` in the configuration), unless the producer is idempotent: its
+    sequence numbers do not allow that.
 
     Args:
         producer: aiokafka's producer, with neither ``key_serializer`` nor ``value_serializer``. It is started and
@@ -527,6 +528,7 @@ def _negotiated(
         batch_bytes=producer._message_accumulator._batch_size,  # noqa: SLF001
         message_max_bytes=max_bytes - JAVA_OVERHEAD,
         learnt_max_bytes=learnt_max_bytes,
+        in_order=keeps_order(setup.config),
     )
     return setup, limits.topics, negotiation
 

@@ -34,7 +34,7 @@ from serde_chain.clients.confluent.transactions import (
     reraise,
 )
 from serde_chain.clients.limits import LARGEST_MESSAGE, MESSAGE_MAX
-from serde_chain.clients.negotiation import Negotiation
+from serde_chain.clients.negotiation import Negotiation, keeps_order
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import Part, TableRows
@@ -84,7 +84,8 @@ class Producer(Generic[ValueT]):
 
     With ``large.message.threshold.bytes = auto``, and in hop's format, the producer asks the broker for the topic's
     limit, and its own gives way to that unless ``message.max.bytes`` is set. Small records do not wait for the answer.
-    If the broker refuses a batch for its size, its records are sent again, offloaded if necessary.
+    If the broker refuses a batch for its size, its records are sent again, offloaded if necessary; with
+    ``max.in.flight.requests.per.connection = 1``, always in order.
 
     ``Producer[Alert]`` lets type checkers check the values of ``produce``.
 
@@ -636,6 +637,7 @@ def _negotiation(setup: ClientChains[SerializerChain], topics: TopicLimits) -> N
         batch_bytes=min(_BATCH_SIZE.read(setup.config), learnt_max_bytes),
         message_max_bytes=MESSAGE_MAX.read(setup.config),
         learnt_max_bytes=learnt_max_bytes,
+        in_order=keeps_order(setup.config),
     )
 
 

@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import TopicLimitError
+from serde_chain.clients import topic_limits
 from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.clients.limits import TopicLimit, largest_key, largest_value, record_size
 from serde_chain.clients.negotiation import Attempt
@@ -166,10 +167,10 @@ def test_an_unanswered_question_is_remembered_and_named_once(caplog: pytest.LogC
     assert asked.known("t") is None, "the question runs, without a wait"
     began = time.monotonic()
     with ThreadPoolExecutor(4) as pool:
-        assert list(pool.map(asked.learn, ["t"] * 4)) == [TopicLimit()] * 4
+        assert list(pool.map(asked.learn, ["t"] * 4)) == [TopicLimit(unanswered=True)] * 4
     assert time.monotonic() - began < 10
     asked.forget("t")
-    assert asked.known("t") == TopicLimit()
+    assert asked.known("t") == TopicLimit(unanswered=True)
     (warning,) = caplog.records
     assert "automatic_offload = false" in warning.getMessage()
     assert "large.message.threshold.bytes" in warning.getMessage()
@@ -207,11 +208,120 @@ def test_a_broker_that_never_answers_costs_neither_a_thread_nor_a_warning_for_ea
         assert asked.known(f"topic-{number}") is None
     assert threading.active_count() - before <= 8
     admin.ended.set()
-    assert {asked.learn(f"topic-{number}") for number in range(1000)} == {TopicLimit()}
+    assert {asked.learn(f"topic-{number}") for number in range(1000)} == {TopicLimit(unanswered=True)}
     assert sorted(admin.asked) == sorted(f"topic-{number}" for number in range(1000))
     assert len(caplog.records) == 1
     with pytest.raises(TopicLimitError, match="no answer"):
         asked.find("topic-0")
+
+
+class Clock:
+    """A clock that stands still."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class Mute:
+    """Lets the deadline of each question pass, on a clock, until it speaks; some topics are wrong in themselves."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.asked: list[str] = []
+        self.speaks = False
+
+    def describe(self, topic: str, timeout_s: float) -> TopicLimit:
+        self.asked.append(topic)
+        if topic == "wrong":
+            raise RuntimeError("no name of a topic")
+        if not self.speaks:
+            self.clock.now += timeout_s
+            raise RuntimeError("no answer")
+        return TopicLimit(5000, compacted=False)
+
+    def may_wait(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(topic_limits, "time", clock)
+    return clock
+
+
+def test_the_silence_of_a_broker_is_remembered_for_all_topics(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    admin = Mute(clock)
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=10_000)
+    nothing = TopicLimit(unanswered=True)
+    assert asked.learn("first") == nothing
+    assert clock.now == 10
+    assert asked.known("second") == asked.learn("second") == nothing
+    assert admin.asked == ["first"]
+    with pytest.raises(TopicLimitError, match="no answer") as caught:
+        asked.find("second")
+    assert caught.value.topic == "second"
+    assert len(caplog.records) == 1
+    clock.now += 60
+    admin.speaks = True
+    assert asked.known("second") == nothing, "it is asked again, while records go on"
+    settle(asked)
+    assert asked.known("second") == TopicLimit(5000, compacted=False)
+    assert asked.learn("third") == TopicLimit(5000, compacted=False), "the broker answers, so it is waited for"
+
+
+def test_a_broker_that_stays_silent_is_never_waited_for_again(clock: Clock) -> None:
+    admin = Mute(clock)
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=10_000)
+    asked.learn("first")
+    clock.now += 100
+    assert asked.known("second") == TopicLimit(unanswered=True)
+    settle(asked)
+    assert admin.asked == ["first", "second"]
+    assert asked.known("third") == TopicLimit(unanswered=True)
+
+
+def test_an_error_of_one_topic_is_no_silence(clock: Clock) -> None:
+    admin = Mute(clock)
+    admin.speaks = True
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=10_000)
+    assert asked.learn("wrong") == TopicLimit(unanswered=True)
+    assert asked.known("other") is None
+    assert asked.learn("other") == TopicLimit(5000, compacted=False)
+
+
+def settle(asked: TopicLimits) -> None:
+    """Wait until all questions have come to their ends."""
+    for question in list(asked._asked.values()):
+        question.result(30)
+
+
+def test_those_who_wait_for_a_silent_broker_are_released_together(clock: Clock) -> None:
+    ended = threading.Event()
+
+    class Hanging(Mute):
+        def describe(self, topic: str, timeout_s: float) -> TopicLimit:
+            if topic == "hangs":
+                ended.wait(60)
+            return super().describe(topic, timeout_s)
+
+    asked = TopicLimits(Hanging(clock), ttl_ms=60_000, timeout_ms=60_000)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(asked.learn, "hangs")
+        until = time.monotonic() + 30
+        while "hangs" not in asked._asked and time.monotonic() < until:
+            pass
+        asked.learn("first")
+        assert waiting.result(30) == TopicLimit(unanswered=True)
+        assert not ended.is_set()
+        ended.set()
+    settle(asked)
 
 
 def test_a_question_that_waits_for_others_has_its_deadline() -> None:
@@ -224,12 +334,12 @@ def test_a_question_that_waits_for_others_has_its_deadline() -> None:
         time.sleep(0.001)
     asked._timeout_s = -0.9  # with the grace, a tenth of a second
     began = time.monotonic()
-    assert asked.learn("last") == TopicLimit()
+    assert asked.learn("last") == TopicLimit(unanswered=True)
     assert time.monotonic() - began < 10
     assert "last" not in admin.asked
     asked.known("closed")
     asked.close()
-    assert asked.learn("closed") == TopicLimit()
+    assert asked.learn("closed") == TopicLimit(unanswered=True)
 
 
 def test_the_question_for_one_topic_holds_up_no_other(broker: KafkaBroker, new_topic: "NewTopic") -> None:
