@@ -1,10 +1,9 @@
 """Batches through whole chains: what goes in, what comes out, and which record an error names."""
 
 import hashlib
-from collections import namedtuple
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -252,9 +251,15 @@ def test_an_error_names_the_position_of_a_stage_that_is_in_the_chain_twice() -> 
     assert {row: error.stage for row, error in errors.items()} == {1: "Halves (2 of 2)", 2: "Halves (1 of 2)"}
 
 
-def row(headers: list[tuple[str, bytes]]) -> list[Any]:
-    """Headers as Spark's rows: tuples that know their names."""
-    return [namedtuple("Row", ["key", "value"])(*pair) for pair in headers]  # noqa: PYI024
+class Row(NamedTuple):
+    """A header as Spark's rows are: a tuple that knows its names."""
+
+    key: str
+    value: bytes
+
+
+def row(headers: list[tuple[str, bytes]]) -> list[Row]:
+    return [Row(*pair) for pair in headers]
 
 
 @pytest.mark.parametrize(

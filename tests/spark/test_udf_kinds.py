@@ -139,9 +139,10 @@ def test_serialize_typed_values(spark: SparkSession, config: Config) -> None:
 
 
 def test_a_pandas_udf_for_a_schema_of_other_types_is_refused_when_it_is_made(
-    spark: SparkSession, config: Config, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession,  # noqa: ARG001  whose functions make columns
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert spark  # whose functions make columns
     wanted = r"only as binary or text: such a value is binary, but the schema requires Alert .*Use kind='arrow'"
     with pytest.raises(ConfigError, match=wanted):
         serialize_udf(config, kind="pandas")
