@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from payload_stores.base import (
+        Lifetimes,
         PayloadInfo,
         PayloadStore,
         PublishContext,
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
         SupportsInfo,
         SupportsLeftoverCount,
         SupportsLeftovers,
+        SupportsLifetimes,
         SupportsList,
         SupportsListRange,
         SupportsOptOut,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ConfigError",
     "ForkedClientError",
+    "Lifetimes",
     "MissingDependencyError",
     "PayloadAccessDeniedError",
     "PayloadInfo",
@@ -70,6 +73,7 @@ __all__ = [
     "SupportsInfo",
     "SupportsLeftoverCount",
     "SupportsLeftovers",
+    "SupportsLifetimes",
     "SupportsList",
     "SupportsListRange",
     "SupportsOptOut",

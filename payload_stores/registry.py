@@ -104,9 +104,10 @@ def open_store(
         A configured store; the caller closes it.
 
     Raises:
-        ConfigError: The name is unknown, a required key is missing, a value is wrong, a key is misspelt, a mapping
-            contains a key that is not an option of the store, or the class does not follow the contract of stores:
-            a method is missing, or cannot be called with the arguments of the contract or of the KIP.
+        ConfigError: The configuration is not a mapping, the name is unknown, a required key is missing, a value is
+            wrong, a key is misspelt, a mapping contains a key that is not an option of the store, or the class does not
+            follow the contract of stores: a method is missing, or cannot be called with the arguments of the contract
+            or of the KIP.
         MissingDependencyError: The store's extra is not installed.
 
     Example:
@@ -114,6 +115,12 @@ def open_store(
         >>> store.max_payload_bytes
         1000000
     """
+    given: object = config
+    if not isinstance(given, Mapping):
+        raise ConfigError(
+            f"a store's configuration is a mapping of dotted keys, not {type(given).__name__}",
+            hint="Pass one, such as {'s3.bucket': 'payloads'}. serde_chain.config.load(path) makes one of a file",
+        )
     item = StoreItem.of(name_or_class)
     store = _store_or_class(item)
     if not isinstance(store, type):

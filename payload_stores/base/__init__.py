@@ -18,6 +18,7 @@ methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
 ``records.py``       stores headers and keys too
 ``transactions.py``  joins the client's transactions
 ``expiration.py``    has the server delete old payloads
+``lifetimes.py``     tells when the server has deleted some, and all, of a topic's payloads
 ``leftovers.py``     removes leftovers of killed writers
 ``retry_count.py``   counts retried requests
 ``opt_out.py``       can be switched off
@@ -34,6 +35,7 @@ from payload_stores.base.delete import SupportsDelete, SupportsDeleteMany
 from payload_stores.base.expiration import SupportsExpiration
 from payload_stores.base.info import SupportsInfo
 from payload_stores.base.leftovers import SupportsLeftoverCount, SupportsLeftovers
+from payload_stores.base.lifetimes import Lifetimes, SupportsLifetimes
 from payload_stores.base.listing import PayloadInfo, SupportsList, SupportsListRange
 from payload_stores.base.opt_out import SupportsOptOut
 from payload_stores.base.preparation import SupportsPreparation
@@ -49,15 +51,15 @@ from payload_stores.records import StoredRecord
 
 CAPABILITIES: Final[tuple[type, ...]] = (
     SupportsClock, SupportsDelete, SupportsDeleteMany, SupportsExpiration, SupportsInfo, SupportsLeftoverCount,
-    SupportsLeftovers, SupportsList, SupportsListRange, SupportsOptOut, SupportsPreparation, SupportsRanges,
-    SupportsRecords, SupportsRetryCount, SupportsStreaming, SupportsTopics, SupportsTransactions,
+    SupportsLeftovers, SupportsLifetimes, SupportsList, SupportsListRange, SupportsOptOut, SupportsPreparation,
+    SupportsRanges, SupportsRecords, SupportsRetryCount, SupportsStreaming, SupportsTopics, SupportsTransactions,
 )  # fmt: skip
 """All optional capabilities of a :class:`PayloadStore`; a middleware has those of its inner store."""
 
 __all__ = [
-    "CAPABILITIES", "Buffer", "PayloadInfo", "PayloadStore", "PublishContext", "RecordWriter", "StoredRecord",
-    "SupportsClock", "SupportsDelete", "SupportsDeleteMany", "SupportsExpiration", "SupportsInfo",
-    "SupportsLeftoverCount", "SupportsLeftovers", "SupportsList", "SupportsListRange", "SupportsOptOut",
-    "SupportsPreparation", "SupportsRanges", "SupportsRecords", "SupportsRetryCount", "SupportsStreaming",
-    "SupportsTopics", "SupportsTransactions",
+    "CAPABILITIES", "Buffer", "Lifetimes", "PayloadInfo", "PayloadStore", "PublishContext", "RecordWriter",
+    "StoredRecord", "SupportsClock", "SupportsDelete", "SupportsDeleteMany", "SupportsExpiration", "SupportsInfo",
+    "SupportsLeftoverCount", "SupportsLeftovers", "SupportsLifetimes", "SupportsList", "SupportsListRange",
+    "SupportsOptOut", "SupportsPreparation", "SupportsRanges", "SupportsRecords", "SupportsRetryCount",
+    "SupportsStreaming", "SupportsTopics", "SupportsTransactions",
 ]  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, ClassVar, Final, TypeVar, cast
 from payload_stores.base import (
     CAPABILITIES,
     Buffer,
+    Lifetimes,
     PayloadInfo,
     PayloadStore,
     PublishContext,
@@ -54,8 +55,8 @@ class Middleware(PayloadStore):
     """A store around another. It forwards every member of the contract; subclasses override what they change.
 
     Operations that make a single request go through :meth:`call`: publish, download, delete, open, ranges, whole
-    records, ``info``, expiration and ``unprepared``. Override it to act on all of them. ``publish_stream``, listings,
-    leftovers and members without I/O go straight to the inner store.
+    records, ``info``, expiration, lifetimes and ``unprepared``. Override it to act on all of them. ``publish_stream``,
+    listings, leftovers and members without I/O go straight to the inner store.
 
     A middleware has the capabilities of its inner store: ``isinstance(store, SupportsDelete)`` is the same for both,
     even if a subclass overrides ``delete`` and the inner store cannot delete. To add a capability, or remove one,
@@ -205,6 +206,9 @@ class Middleware(PayloadStore):
 
     def set_expiration(self, topic: str, age: timedelta | None) -> None:
         self.call(self._inner.set_expiration, topic, age)
+
+    def lifetimes(self, topic: str) -> Lifetimes:
+        return self.call(self._inner.lifetimes, topic)
 
     def unprepared(self, topic: str) -> str | None:
         return self.call(self._inner.unprepared, topic)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, BinaryIO, TypeVar, cast
 
-from payload_stores.base import Buffer, PayloadInfo, PublishContext, StoredRecord
+from payload_stores.base import Buffer, Lifetimes, PayloadInfo, PublishContext, StoredRecord
 from payload_stores.buffers import checked_range
 from payload_stores.errors import PayloadStoreError
 from payload_stores.foreign_errors import translated
@@ -63,6 +63,9 @@ class Translated(Middleware):
 
     def set_expiration(self, topic: str, age: timedelta | None) -> None:
         self._of_topic(self._inner.set_expiration, topic, age)
+
+    def lifetimes(self, topic: str) -> Lifetimes:
+        return self._of_topic(self._inner.lifetimes, topic)
 
     def unprepared(self, topic: str) -> str | None:
         return self._of_topic(self._inner.unprepared, topic)

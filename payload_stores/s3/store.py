@@ -17,7 +17,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, cast
 
 from payload_stores import references
-from payload_stores.base import Buffer, PayloadInfo, PublishContext, SupportsListRange
+from payload_stores.base import Buffer, Lifetimes, PayloadInfo, PublishContext, SupportsListRange
 from payload_stores.bucket_store import BucketStore
 from payload_stores.counter import Counter
 from payload_stores.errors import ConfigError, PayloadStoreError
@@ -48,7 +48,7 @@ from payload_stores.s3.errors import (
     refusal,
     translated,
 )
-from payload_stores.s3.lifecycle import earliest_expiration, with_expiration
+from payload_stores.s3.lifecycle import lifetimes, with_expiration, with_versions
 from payload_stores.s3.upload import Target, Uploads
 
 if TYPE_CHECKING:
@@ -221,7 +221,22 @@ class S3Store(BucketStore):
         """
         folder = self._folder(topic)
         with self._about_rules(topic):
-            return earliest_expiration(self._rules()["Rules"], folder, datetime.now(UTC))
+            return lifetimes(self._rules()["Rules"], folder, datetime.now(UTC)).shortest
+
+    def lifetimes(self, topic: str) -> Lifetimes:
+        """Compare the bucket's lifecycle rules. See :class:`~payload_stores.SupportsLifetimes`.
+
+        In a bucket with versions, rules with ``Expiration`` only hide payloads: those that are deleted are noncurrent
+        versions. Requires ``s3:GetLifecycleConfiguration`` and, if rules cover the topic, ``s3:GetBucketVersioning``.
+        """
+        folder = self._folder(topic)
+        with self._about_rules(topic):
+            rules = self._rules()["Rules"]
+        found = lifetimes(rules, folder, datetime.now(UTC))
+        if found.longest is None:
+            return found
+        with translated(topic=topic):
+            return with_versions(found, rules, folder) if self._has_versions() else found
 
     def set_expiration(self, topic: str, age: timedelta | None) -> None:
         """Add, change or remove the topic's lifecycle rule. See :class:`~payload_stores.SupportsExpiration`.
@@ -406,6 +421,17 @@ class S3Store(BucketStore):
             if error_code(error) not in NO_RULES:
                 raise
         return {"Rules": []}
+
+    def _has_versions(self) -> bool:
+        """Whether deleted objects remain as noncurrent versions; where versioning is suspended, new ones do not."""
+        if self._bucket.endswith(_DIRECTORY_BUCKET):
+            return False
+        try:
+            return self._client.get_bucket_versioning(Bucket=self._bucket).get("Status") == "Enabled"
+        except Exception as error:
+            if error_code(error) not in NOT_IMPLEMENTED:
+                raise
+        return False
 
     @contextmanager
     def _about_rules(self, topic: str) -> Iterator[None]:

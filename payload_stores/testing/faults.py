@@ -26,7 +26,9 @@ Kind = Literal["latency", "transient", "permanent", "cut", "corrupt", "hang", "e
 # Operations that return payloads, which can be damaged.
 _READS: Final = frozenset({"download", "download_record", "read_range", "open"})
 _CUTS: Final = _READS | {"publish", "publish_stream", "publish_record", "list", "list_range"}
-_OPERATIONS: Final = _CUTS | {"delete", "delete_many", "info", "expiration", "set_expiration", "unprepared"}
+_OPERATIONS: Final = _CUTS | {
+    "delete", "delete_many", "info", "expiration", "set_expiration", "lifetimes", "unprepared",
+}  # fmt: skip
 _AFTER_SUCCESS: Final = frozenset({"publish", "publish_stream", "publish_record", "delete", "delete_many"})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
@@ -235,8 +235,8 @@ class Headers:
     """Headers of a batch; a row's headers become a list only on request.
 
     Args:
-        source: A list of headers, a mapping or None for each record; or an Arrow column ``list<struct<key, value>>``;
-            or None if no record has any.
+        source: For each record, a sequence of headers (a list, an array, rows), a mapping or None; or an Arrow column
+            ``list<struct<key, value>>``; or None if no record has any.
 
     Raises:
         ConfigError: The column is of another type.
@@ -251,6 +251,8 @@ class Headers:
             lists = types.is_list(kind) or types.is_large_list(kind)
             if not lists or not types.is_struct(kind.value_type) or kind.value_type.num_fields != 2:
                 raise ConfigError(f"headers are {kind}, expected list<struct<key: string, value: binary>>")
+        elif source is not None and not isinstance(source, (list, tuple)):
+            source = list(source)  # a pandas.Series finds rows by its labels
         self._source = source
         self._lists: list[list[Header] | None] | None = None
 
@@ -268,7 +270,9 @@ class Headers:
             return []
         if not self._is_column:
             return [
-                row for row, headers in enumerate(self._source) if headers and not names.isdisjoint(_names(headers))
+                row
+                for row, headers in enumerate(self._source)
+                if headers is not None and not names.isdisjoint(name for name, _ in _pairs(headers))
             ]
         rows: list[int] = marked_rows(self._source, names).to_pylist()
         return rows
@@ -282,16 +286,11 @@ class Headers:
         """A new list of a row's headers."""
         if self._source is None:
             return None
-        headers: Any
-        if self._is_column:
-            headers = (
-                [tuple(header.values()) for header in self._source[row].as_py() or ()]
-                if self._lists is None
-                else self._lists[row]
-            )
-        else:
-            headers = self._source[row]
-        return list(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
+        if self._lists is not None:
+            found = self._lists[row]
+            return list(found) if found else None
+        headers = self._source[row].as_py() if self._is_column else self._source[row]
+        return None if headers is None else list(_pairs(headers)) or None
 
     def after(self, seen: Mapping[int, Any]) -> Any:
         """The headers in the form of the input, replaced in some rows; null or None for rows without headers."""
@@ -307,5 +306,18 @@ class Headers:
         return replaced(self._source, {row: made.slice(at, 1) for at, row in enumerate(changed)})
 
 
-def _names(headers: Any) -> Iterable[str]:
-    return headers if isinstance(headers, Mapping) else (name for name, _ in headers)
+def _pairs(headers: Any) -> Iterator[Header]:
+    """A record's headers: a mapping, or a sequence of pairs, which have names (``key`` and ``value``) in Spark's rows.
+
+    Raises:
+        ConfigError: They are something else.
+    """
+    try:
+        for header in headers.items() if isinstance(headers, Mapping) else headers:
+            name, value = header.values() if isinstance(header, Mapping) else header
+            yield name, value
+    except (TypeError, ValueError):
+        raise ConfigError(
+            f"a record's headers are not pairs of name and value, but {type(headers).__name__}",
+            hint="Pass a sequence of (name, bytes), a mapping, or None for each record",
+        ) from None

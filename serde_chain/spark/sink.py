@@ -19,16 +19,16 @@ from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.jvm.encode import size_beside_value, write_natively
-from serde_chain.spark.plan.arguments import NATIVE, check_engine
+from serde_chain.spark.plan.arguments import NATIVE, PANDAS, check_engine
 from serde_chain.spark.plan.frame import optional_column, types_of
 from serde_chain.spark.plan.kafka import HEADERS, ColumnOrName, as_column, called
 from serde_chain.spark.plan.portable import load
-from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python, kind_of_udf
 from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.topic_limits import SinkLimits
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import WritePlan, asking, open_setup, plan_offload, with_defaults
-from serde_chain.spark.plan.writing_engine import WritingChoice, choose_writing
+from serde_chain.spark.plan.writing_engine import WritingChoice, check_fits_pandas, choose_writing
 from serde_chain.spark.plan.writing_fields import MovePlan
 from serde_chain.spark.references import marked
 from serde_chain.spark.udfs import check_takes, make_udf
@@ -158,22 +158,22 @@ def serialize_udf(config: Config | str | Path, *, kind: str | None = None) -> Ca
     Args:
         config: As in :func:`encode`.
         kind: ``arrow`` (pyspark 4.1 or newer) or ``pandas`` (any pyspark); None for ``arrow`` if pyspark has it, and
-            ``pandas`` otherwise. A pandas UDF accepts values only as binary columns: pandas would change the types
-            and nulls of others.
+            ``pandas`` otherwise. A pandas UDF accepts values only as binary or text: pandas would change the types
+            and nulls of others. A chain whose Avro schema requires others is refused here, other columns by the worker.
 
     Returns:
         A user-defined function of these columns, all but the first two optional: value, topic, key,
         headers.
 
     Raises:
-        ConfigError: The configuration or the kind is wrong.
+        ConfigError: The configuration or the kind is wrong, or the chain writes no values that a pandas UDF accepts.
         MissingDependencyError: A package is missing, or ``kind`` is ``arrow`` and pyspark older than 4.1.
 
     Example:
         >>> to_record = serialize_udf(config)  # doctest: +SKIP
         >>> alerts.select(to_record(struct("*"), lit("alerts")).alias("record"))  # doctest: +SKIP
     """
-    sink = _checked(config)
+    sink = _checked(config, kind)
     plan = WritePlan(sink.config, (VALUE, "topic", KEY, "headers"), (VALUE, "headers"), limits=sink.limits)
     return make_udf("serialize", _ENCODE, plan, _RECORD, kind=kind)
 
@@ -368,13 +368,15 @@ def _no_retries() -> Column:
     return functions.lit(0).cast("bigint")
 
 
-def _checked(config: Config | str | Path) -> _Sink:
-    """A configuration with a valid value chain."""
+def _checked(config: Config | str | Path, kind: str | None = None) -> _Sink:
+    """A configuration with a value chain that a user-defined function of this kind can run."""
     check_packages()
     loaded = with_defaults(load(config))
     with closing(open_setup(loaded)) as setup:
         if setup.value is None:
             raise ConfigError("the configuration names no value.serializers", key=_STAGES)
+        if kind_of_udf(kind) == PANDAS:
+            check_fits_pandas(setup.value)
         return _Sink(loaded, asking(setup).limits(None))
 
 

@@ -3,8 +3,10 @@
 import hashlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -13,7 +15,7 @@ from serde_chain.arrow import Batch, BatchForm
 from serde_chain.arrow.batch import Untouched
 from serde_chain.arrow.loop import declared_type
 from serde_chain.base import Data
-from serde_chain.errors import DecodeError, PayloadIntegrityError, PayloadNotFoundError
+from serde_chain.errors import ConfigError, DecodeError, PayloadIntegrityError, PayloadNotFoundError
 from serde_chain.stages.avro.stage import AvroDeserializer
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "n", "type": "long"}, {"name": "s", "type": "string"}]}'
@@ -247,3 +249,59 @@ def test_an_error_names_the_position_of_a_stage_that_is_in_the_chain_twice() -> 
     halves = Halves()
     errors = DeserializerChain([halves, halves]).read_batch(Batch([b"1234", b"12", b"1"], topic="t")).errors
     assert {row: error.stage for row, error in errors.items()} == {1: "Halves (2 of 2)", 2: "Halves (1 of 2)"}
+
+
+class Row(NamedTuple):
+    """A header as Spark's rows are: a tuple that knows its names."""
+
+    key: str
+    value: bytes
+
+
+def row(headers: list[tuple[str, bytes]]) -> list[Row]:
+    return [Row(*pair) for pair in headers]
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        list,
+        tuple,
+        dict,
+        row,
+        lambda pairs: np.fromiter(pairs, dtype=object, count=len(pairs)),
+        lambda pairs: np.array(pairs, dtype=object).reshape(-1, 2),
+        lambda pairs: [{"key": name, "value": value} for name, value in pairs],
+        lambda pairs: pd.Series(pairs, index=range(5, 5 + len(pairs)), dtype=object),
+    ],
+)
+@pytest.mark.parametrize("outer", [list, tuple, lambda rows: pd.Series(rows, index=[7, 8, 0], dtype=object)])
+def test_headers_in_any_sequence(tmp_path: Path, form: Any, outer: Any) -> None:
+    write, read = chains(
+        **{
+            "value.serializers": "large-message",
+            "value.deserializers": "large-message",
+            "large.message.payload.store.class": "local",
+            "large.message.threshold.bytes": 10,
+            "local.path": str(tmp_path),
+        }
+    )
+    payloads = [b"small", b"a payload of the store", b"another one of the store"]
+    values, headers = encoded(write, payloads)
+    assert headers[1]
+    for none in (False, True):
+        given = [None if none and not each else form(each) for each in headers]
+        assert read.to_arrow(values, outer(given), topic="t").to_pylist() == payloads
+        assert not any(read.read_batch(Batch(values, outer(given), topic="t")).headers)
+
+
+@pytest.mark.parametrize("headers", [3, "name", [("name",)], [("name", b"value", 0)], [3]])
+def test_headers_that_are_none(headers: Any) -> None:
+    read = DeserializerChain.from_config(
+        {
+            "value.deserializers": "large-message",
+            "large.message.payload.store.class": "memory",
+        }
+    )
+    with pytest.raises(ConfigError, match="headers are not pairs of name and value, but"):
+        read.to_arrow([b"small"], [headers], topic="t")

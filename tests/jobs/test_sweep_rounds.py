@@ -1,5 +1,7 @@
 """Sweeps beside all that changes topics at once: none deletes a payload that a readable record refers to.
 
+Where tombstones count, the records before one may have lost their payloads; all others may not.
+
 ``SERDE_CHAIN_SWEEP_ROUNDS=1000`` and ``SERDE_CHAIN_SWEEP_SEED`` for more than `make test-all` has.
 """
 
@@ -45,8 +47,14 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
+@pytest.fixture(params=[False, True], ids=["records", "tombstones"])
+def tombstones(request: pytest.FixtureRequest) -> bool:
+    """Whether tombstones count."""
+    return bool(request.param)
+
+
 @pytest.fixture
-def topics(new_topic: "NewTopic") -> list[str]:
+def topics(new_topic: "NewTopic", *, tombstones: bool) -> list[str]:
     compacting = {
         "cleanup.policy": "compact,delete",
         "min.cleanable.dirty.ratio": "0.001",
@@ -54,6 +62,8 @@ def topics(new_topic: "NewTopic") -> list[str]:
         "max.compaction.lag.ms": "2000",
         "delete.retention.ms": "100",
     }
+    if tombstones:  # which count before compaction
+        compacting |= {"min.compaction.lag.ms": f"{2 * GRACE_MS}", "max.compaction.lag.ms": f"{2 * GRACE_MS}"}
     return [new_topic(PARTITIONS, compacting) for _ in range(2)]
 
 
@@ -86,10 +96,11 @@ def value_of(config: Config, data: bytes | None, random: Random) -> Any:
 class Sweeping:
     """Sweeps, one after the other, in a thread."""
 
-    def __init__(self, sweep: Sweep, config: Config, topics: list[str], folder: Path) -> None:
+    def __init__(self, sweep: Sweep, config: Config, topics: list[str], folder: Path, *, tombstones: bool) -> None:
         self.outcomes: Counter[str] = Counter()
+        self._wanted = {"sweeps": SWEEPS, "dead_keys": int(tombstones)}
         self.failures: list[BaseException] = []
-        self._sweep_all = partial(sweep, config, topics)
+        self._sweep_all = partial(sweep, config, topics, tombstones=tombstones)
         self._manifest = folder / "manifest.jsonl"
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -110,7 +121,11 @@ class Sweeping:
             # Records went while they were read. Nothing more was deleted, which the next one does.
             self.outcomes["ended"] += 1
         else:
-            self.outcomes.update(sweeps=1, listed=report.listed, deleted=report.deleted)
+            self.outcomes.update(sweeps=1, listed=report.listed, deleted=report.deleted, dead_keys=report.dead_keys)
+
+    @property
+    def has_seen_enough(self) -> bool:
+        return all(self.outcomes[name] >= count for name, count in self._wanted.items())
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -122,18 +137,25 @@ class Sweeping:
         assert not self._thread.is_alive()
 
 
-@pytest.mark.timeout(200 + 5 * ROUNDS)
+@pytest.mark.timeout(400 + 5 * ROUNDS)
 def test_rounds_beside_sweeps(
-    *, sweep: Sweep, config: Config, topics: list[str], store: PayloadStore, broker: KafkaBroker, tmp_path: Path
+    *,
+    sweep: Sweep,
+    config: Config,
+    topics: list[str],
+    store: PayloadStore,
+    broker: KafkaBroker,
+    tmp_path: Path,
+    tombstones: bool,
 ) -> None:
     config["large.message.grace.ms"] = GRACE_MS
     random, admin, done = Random(SEED), broker.admin(), 0
     with (
         DeserializerChain.from_config(config) as chain,
         PartitionReader(config, "checking", failure=JobError) as reader,
-        Sweeping(sweep, config, topics, tmp_path) as sweeping,
+        Sweeping(sweep, config, topics, tmp_path, tombstones=tombstones) as sweeping,
     ):
-        while not sweeping.failures and (done < ROUNDS or sweeping.outcomes["sweeps"] < SWEEPS):
+        while not sweeping.failures and (done < ROUNDS or not sweeping.has_seen_enough):
             topic = random.choice(topics)
             produce(config, topic, random)
             for _ in range(random.randrange(3)):
@@ -142,22 +164,25 @@ def test_rounds_beside_sweeps(
             if random.random() < 0.1:
                 delete_records(admin, reader, topic, random)
             for each in topics:
-                assert_readable(chain, reader, each)
+                assert_readable(chain, reader, each, tombstones=tombstones)
             done += 1
     if sweeping.failures:
         raise sweeping.failures[0]
     sys.stdout.write(f"seed {SEED}: {done} rounds, {dict(sweeping.outcomes)}\n")
-    # Now that all is quiet, a sweep leaves exactly what is in use.
-    sweep(config, topics, grace_ms=0, delete=True, manifest=tmp_path / "last.jsonl")
+    for topic in topics:
+        delete_and_write_again(config, topic, random)
+    # Now that nobody writes, a sweep leaves only what is in use. Compaction may go on.
     with DeserializerChain.from_config(config) as chain:
-        used = references(config, chain, topics)
+        used = references(config, chain, topics, tombstones=tombstones)
+    last = sweep(config, topics, grace_ms=0, delete=True, manifest=tmp_path / "last.jsonl", tombstones=tombstones)
+    assert bool(last.dead_keys) == tombstones
     assert {reference for topic in topics for reference in stored(store, topic)} <= used
     with (
         DeserializerChain.from_config(config) as chain,
         PartitionReader(config, "checking", failure=JobError) as reader,
     ):
         for topic in topics:
-            assert assert_readable(chain, reader, topic)
+            assert assert_readable(chain, reader, topic, tombstones=tombstones)
 
 
 def produce(config: Config, topic: str, random: Random) -> None:
@@ -175,12 +200,29 @@ def produce(config: Config, topic: str, random: Random) -> None:
             producer.produce(
                 topic, value_of(config, value, random), b"k%d" % random.randrange(12), random.randrange(PARTITIONS)
             )
+        if random.random() < 0.4:
+            key = b"k%d" % random.randrange(12)
+            for partition in range(PARTITIONS):
+                producer.produce(topic, None, key, partition)
         if transactional:
             (producer.commit_transaction if random.random() < 0.7 else producer.abort_transaction)(30)
         # The topic is never empty, which would end every sweep.
         producer_of_last = {**config, "large.message.id": "content"}
     with Producer(producer_of_last) as producer:
         producer.produce(topic, value_of(config, payload(0), random), b"last", 0)
+
+
+def delete_and_write_again(config: Config, topic: str, random: Random) -> None:
+    """Delete keys, write them again, delete them again; two of them share a payload."""
+    records = [
+        *((b"deleted twice", value) for value in (payload(300), None, payload(301), None)),
+        *((b"back", value) for value in (payload(302), None, payload(303))),
+        *((b"sharing and deleted", value) for value in (payload(304), None)),
+        (b"sharing", payload(304)),
+    ]
+    with Producer({**config, "large.message.id": "content"}) as producer:
+        for key, value in records:
+            producer.produce(topic, value_of(config, value, random), key, 0)
 
 
 def delete_records(admin: Any, reader: PartitionReader, topic: str, random: Random) -> None:
@@ -192,33 +234,63 @@ def delete_records(admin: Any, reader: PartitionReader, topic: str, random: Rand
         admin.delete_records([place])[place].result(30)
 
 
-def assert_readable(chain: DeserializerChain, reader: PartitionReader, topic: str) -> int:
-    """All records of a topic can be read; returns how many."""
+def assert_readable(chain: DeserializerChain, reader: PartitionReader, topic: str, *, tombstones: bool) -> int:
+    """All records of a topic can be read, where tombstones count only those behind them; returns how many."""
     count = 0
     for partition in range(PARTITIONS):
+        lost: dict[int, bytes] = {}
         for message in reader.read(topic, partition, *reader.bounds(topic, partition)):
+            offset, key = message.offset(), message.key()
             try:
-                chain(message.value(), context(message))
+                value = chain(message.value(), context(message))
             except PayloadNotFoundError:
                 # Compaction may have removed it meanwhile, and a sweep its payload thereafter.
-                offset = message.offset()
-                assert not list(reader.read(topic, partition, offset, offset + 1)), (topic, partition, offset)
+                if list(reader.read(topic, partition, offset, offset + 1)):
+                    lost[offset] = key
+            else:
+                if value is None and tombstones:
+                    lost = {offset: each for offset, each in lost.items() if each != key}
             count += 1
+        # Compaction may have removed the tombstone as well, but the record before.
+        left = [offset for offset in lost if list(reader.read(topic, partition, offset, offset + 1))]
+        assert not left, (topic, partition, left)
     return count
 
 
-def references(config: Config, chain: DeserializerChain, topics: list[str]) -> set[str]:
-    """What the records that are in the log refer to."""
+def references(config: Config, chain: DeserializerChain, topics: list[str], *, tombstones: bool) -> set[str]:
+    """What the records that are in the log refer to; where tombstones count, only those of keys that are not dead."""
     urls: set[str] = set()
-    settings: Config = {"isolation.level": "read_uncommitted"}
+    dead = dead_keys(config, topics) if tombstones else set()
+    for message in read_all(config, topics, "read_uncommitted"):
+        if message.value() is not None and (message.topic(), message.key()) not in dead:
+            found = chain.references_in(message.value(), context(message))
+            urls.update(reference.url for reference in found)
+    return urls
+
+
+def dead_keys(config: Config, topics: list[str]) -> set[tuple[str, bytes]]:
+    """Topic and key, if the key's newest record is a tombstone in each partition, and committed."""
+    committed = {place_of(message) for message in read_all(config, topics, "read_committed")}
+    newest: dict[tuple[str, bytes], dict[int, Any]] = {}
+    for message in read_all(config, topics, "read_uncommitted"):
+        newest.setdefault((message.topic(), message.key()), {})[message.partition()] = message
+    return {
+        key
+        for key, messages in newest.items()
+        if all(message.value() is None and place_of(message) in committed for message in messages.values())
+    }
+
+
+def read_all(config: Config, topics: list[str], isolation: str) -> Iterator[Any]:
+    settings: Config = {"isolation.level": isolation}
     with PartitionReader(config, "checking", failure=JobError, **settings) as reader:
         for topic in topics:
             for partition in range(PARTITIONS):
-                for message in reader.read(topic, partition, *reader.bounds(topic, partition)):
-                    if message.value() is not None:
-                        found = chain.references_in(message.value(), context(message))
-                        urls.update(reference.url for reference in found)
-    return urls
+                yield from reader.read(topic, partition, *reader.bounds(topic, partition))
+
+
+def place_of(message: Any) -> tuple[str, int, int]:
+    return message.topic(), message.partition(), message.offset()
 
 
 def context(message: Any) -> RecordContext:

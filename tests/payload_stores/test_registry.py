@@ -108,6 +108,13 @@ def test_a_misspelt_key_of_the_store_is_refused(store: Any, config: Mapping[str,
     assert caught.value.key in config
 
 
+@pytest.mark.parametrize("config", ["s3.toml", None, ["s3.bucket"]])
+def test_a_configuration_is_a_mapping(config: Any) -> None:
+    for store in ("s3", MemoryStore, MemoryStore()):
+        with pytest.raises(ConfigError, match=r"is a mapping of dotted keys, not (str|NoneType|list)\. .*load\(path\)"):
+            open_store(store, config)
+
+
 def test_keys_of_others_are_not_refused() -> None:
     others = {"client.id": "a", "local.path": "/", "large.message.threshold.bytes": 1, "avro.schema": "int", "x": 1}
     open_store(Shelf, {**others, "shelf.room": "1"}).close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -48,11 +47,6 @@ def java(java_serde_of_apicurio: JavaSerde) -> Iterator[Java]:
 @pytest.fixture
 def url(registry: SchemaRegistry) -> str:
     return registry.url.replace("/apis/ccompat/v7", "/apis/registry/v3")
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
 
 
 Make = Callable[..., Any]

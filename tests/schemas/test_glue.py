@@ -52,11 +52,6 @@ def settings(s3_server: S3Server) -> dict[str, object]:
     }
 
 
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
-
-
 Make = Callable[..., Any]
 
 

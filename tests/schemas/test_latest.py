@@ -405,8 +405,3 @@ def test_with_a_real_registry(registry: SchemaRegistry, topic: str, stage: str, 
         data = first(value, ctx(topic))
         assert latest(value, ctx(topic)) == data
         assert read(data, ctx(topic)) == value
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"

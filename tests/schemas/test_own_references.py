@@ -31,17 +31,6 @@ PEER = SchemaRegistry.serializer_conf()
 
 
 @pytest.fixture
-def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    with registry.client() as found:
-        yield found
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
-
-
-@pytest.fixture
 def contexts() -> Iterator[ContextRegistry]:
     with context_registry() as running:
         yield running

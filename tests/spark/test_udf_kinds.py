@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame, Row, SparkSession, functions
 from pyspark.sql.functions import col, lit, struct
 
 from serde_chain import ConfigError, DeserializerChain, MissingDependencyError, RecordContext, SerializerChain
-from serde_chain.spark import deserialize_udf, serialize_udf
+from serde_chain.spark import deserialize_udf, serialize, serialize_udf
 from serde_chain.spark.plan.prerequisites import has_arrow_udfs
 
 SCHEMA = {
@@ -132,20 +132,38 @@ def test_serialize_typed_values(spark: SparkSession, config: Config) -> None:
     written = frame.select(record.alias("r"), "at").orderBy("at").select("r.*").collect()
     assert read_back(config, written) == alerts()
     # pandas would change them: a null struct becomes a row of nulls, integers beside nulls become floats.
-    function = serialize_udf(config, kind="pandas")
+    function = serialize_udf(config | {"value.serializers": "json, large-message"}, kind="pandas")
     for value in (col("value"), col("value.id"), col("value.flux"), struct(lit(1).alias("id"))):
         with pytest.raises(PythonException, match="a pandas UDF accepts the column for value only as binary or text"):
             frame.select(function(value, lit("alerts")).alias("r")).collect()
+
+
+def test_a_pandas_udf_for_a_schema_of_other_types_is_refused_when_it_is_made(
+    spark: SparkSession,  # noqa: ARG001  whose functions make columns
+    config: Config,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    wanted = r"only as binary or text: such a value is binary, but the schema requires Alert .*Use kind='arrow'"
+    with pytest.raises(ConfigError, match=wanted):
+        serialize_udf(config, kind="pandas")
+    for schema in ('"string"', '["null", "bytes"]'):
+        serialize_udf(config | {"avro.schema": schema}, kind="pandas")
+    monkeypatch.delattr(functions, "arrow_udf")  # as before pyspark 4.1
+    for call in (lambda: serialize_udf(config), lambda: serialize("value", config, topic=lit("alerts"))):
+        with pytest.raises(ConfigError, match=wanted):
+            call()
 
 
 @pytest.mark.parametrize("make", [deserialize_udf, serialize_udf])
 def test_a_kind_that_does_not_exist(config: Config, monkeypatch: pytest.MonkeyPatch, make: Any) -> None:
     with pytest.raises(ConfigError, match=r"unknown kind 'panda'.*Did you mean pandas"):
         make(config, kind="panda")
+    with pytest.raises(ConfigError, match=r"unknown kind 'ARROW'.*Did you mean arrow"):
+        make(config, kind="ARROW")
     with pytest.raises(ConfigError, match=r"unknown kind 'native'.*Known: pandas, arrow"):
         make(config, kind="native")
     monkeypatch.delattr(functions, "arrow_udf")  # as before pyspark 4.1
-    make(config, kind="pandas")
+    make(config | {"avro.schema": '"string"'}, kind="pandas")
     with pytest.raises(MissingDependencyError, match=r"has no Arrow UDFs; 4\.1 introduced them\. Use kind='pandas'"):
         make(config, kind="arrow")
 

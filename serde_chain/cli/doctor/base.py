@@ -8,12 +8,13 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
+from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError
 from serde_chain.cli.routed import config_of, large_fields_config, large_message_config
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.config import Resolved
 from serde_chain.errors import ContextualError
 
-__all__ = ["Check", "Checks", "Finding", "Level", "Look", "TopicFacts", "UnknownError"]
+__all__ = ["Check", "Checks", "Finding", "Level", "Look", "TopicFacts", "UnknownError", "change_for"]
 
 TIMEOUT_S: Final = 10.0
 _CENTURY_MS: Final = 36_525 * 86_400_000
@@ -23,6 +24,19 @@ class UnknownError(ContextualError):
     """The broker does not report a fact that a check needs."""
 
     context_fields = ("topic", "partition", "offset")
+
+
+def change_for(error: PayloadStoreError, permit: str, *, otherwise: str | None = None) -> str:
+    """The remedy: a missing bucket or a server that is down does not need a permission.
+
+    Args:
+        error: What the store raised.
+        permit: The remedy if the store denies access.
+        otherwise: The remedy for other errors without a hint.
+    """
+    if isinstance(error, PayloadAccessDeniedError):
+        return f"{error.hint}. If they are right: {permit[0].lower()}{permit[1:]}" if error.hint else permit
+    return error.hint or otherwise or permit
 
 
 class Level(StrEnum):

@@ -12,23 +12,22 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from payload_stores import propose_expiration
 from payload_stores.base import (
     PayloadStore,
     SupportsDelete,
-    SupportsExpiration,
     SupportsInfo,
     SupportsLeftoverCount,
     SupportsList,
     SupportsOptOut,
     SupportsPreparation,
 )
-from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError
+from payload_stores.errors import PayloadStoreError
 from payload_stores.local import LocalStore
 from payload_stores.local.folders import MARKER
 from payload_stores.middleware.base import Middleware
 from payload_stores.registry import StoreItem
-from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts
+from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, change_for
+from serde_chain.cli.doctor.lifetimes import lifetime
 from serde_chain.cli.output import number
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import JOURNAL_PATH, STORE
@@ -39,7 +38,6 @@ __all__ = ["file_system", "journal", "stores"]
 _STAYS: Final = " and read; it remains, since the store does not support deletion"
 _PROBE: Final = b"a probe of serde-chain doctor, which deletes it"
 _SKEW_S: Final = 60
-_DAY_MS: Final = 86_400_000
 # Maximum number of listed payloads of a topic: a check must stay quick.
 _LISTED: Final = 100_000
 _MOUNTS: Final = Path("/proc/self/mountinfo")
@@ -107,7 +105,7 @@ def _step(what: str, permit: str, topic: str) -> Iterator[None]:
         yield
     except PayloadStoreError as error:
         message = f"cannot {what} the store: {error.message}"
-        check = Check("store", Level.ERROR, message, _change(error, permit), topic)
+        check = Check("store", Level.ERROR, message, change_for(error, permit), topic)
         raise _UnusableError(check, is_away=error.transient) from error
 
 
@@ -133,7 +131,7 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
     yield from _probe(store, name, topic) if look.writes and look.tries else _listed(store, name, topic, look)
     facts = look.facts(topic) if topic in look.topics else None
     if facts is not None:
-        yield from _lifetime(store, name, topic, facts)
+        yield from lifetime(store, name, topic, facts, is_folder=_local(store) is not None)
         yield from _left(store, topic, facts)
 
 
@@ -232,13 +230,6 @@ def file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
     return found
 
 
-def _change(error: PayloadStoreError, permit: str, *, otherwise: str | None = None) -> str:
-    """The remedy: a missing bucket or a server that is down does not need a permission."""
-    if isinstance(error, PayloadAccessDeniedError):
-        return f"{error.hint}. If they are right: {permit[0].lower()}{permit[1:]}" if error.hint else permit
-    return error.hint or otherwise or permit
-
-
 def _modified(store: PayloadStore, topic: str, reference: str) -> datetime | None:
     """A payload's time of writing, by the store's clock; None if the store does not report it."""
     if isinstance(store, SupportsInfo):
@@ -260,92 +251,6 @@ def _clock(modified: datetime, topic: str) -> Iterator[Check]:
             "Set both by NTP: signatures and the ages of payloads depend on them",
             topic,
         )
-
-
-def _lifetime(store: PayloadStore, name: str, topic: str, facts: TopicFacts) -> Iterator[Check]:
-    """Whether payloads live as long as the records that refer to them, and not much longer (KIP-1159, risks)."""
-    if not isinstance(store, SupportsExpiration):
-        yield from _undated(store, name, topic, facts)
-        return
-    try:
-        age = store.expiration(topic)
-    except PayloadStoreError as error:
-        change = _change(
-            error,
-            "Permit reading the store's lifecycle rules (S3: s3:GetLifecycleConfiguration)",
-            otherwise="Make sure that the store keeps payloads longer than the topic keeps records",
-        )
-        yield Check(
-            "retention",
-            Level.WARNING,
-            f"the store does not report when it deletes payloads: {error.message}",
-            change,
-            topic,
-        )
-        return
-    level, message, advice = _compared(age, name, topic, facts)
-    yield Check("retention", level, message, advice, topic)
-
-
-def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts) -> Iterator[Check]:
-    """The advice for a store whose expiration cannot be read; ``orphans`` shows whether it is followed."""
-    proposed = None if facts.longest_ms is None else propose_expiration(facts.longest_ms)
-    if proposed is None:
-        return
-    sweep = f"un serde-chain sweep CONFIG {topic} regularly"
-    rule = f"a rule of the server that deletes payloads after {_days(proposed)}"
-    if _local(store) is not None:
-        message, change = "only a sweep deletes payloads from a folder", f"R{sweep}"
-    else:
-        message = f"the store {name} does not report whether its server deletes payloads"
-        change = f"Use {rule}, or r{sweep}" if isinstance(store, SupportsDelete) else f"Use {rule}"
-    yield Check("retention", Level.OK, f"{message}, while the topic deletes records", change, topic)
-
-
-def _compared(age: timedelta | None, name: str, topic: str, facts: TopicFacts) -> tuple[Level, str, str | None]:
-    """A topic's retention, compared with the age at which its payloads are deleted: level, message and remedy."""
-    deletes = f"the store deletes payloads {'only on request' if age is None else f'after {_days(age)}'}"
-    if facts.longest_ms is None or facts.latest_ms is None:
-        keeps = f"the topic keeps records indefinitely{' (it is compacted)' if facts.compacted else ''}"
-        if age is None:
-            return Level.OK, f"{deletes}, and {keeps}", None
-        change = "Remove the store's rule for the topic, and run serde-chain sweep instead"
-        return Level.ERROR, f"{deletes}, but {keeps}", change
-    longest = timedelta(milliseconds=facts.longest_ms)
-    proposed = propose_expiration(facts.longest_ms) or longest
-    call = f'open_store("{name}", config).set_expiration("{topic}", timedelta(days={proposed / timedelta(days=1):g}))'
-    change = f"Set its expiration to {_days(proposed)}: {call}"
-    sweep = f"or run serde-chain sweep CONFIG {topic} regularly"
-    level = Level.WARNING
-    # Kafka deletes whole segments: the oldest records of one live until it ends, and then for the retention.
-    latest = max(proposed, _whole_days(facts.latest_ms))
-    if age is None:
-        message = f"{deletes}, but the topic deletes records after {_days(longest)}, whose payloads stay"
-        change = f"{change}, {sweep}"
-    elif age < longest:
-        level, message = (
-            Level.ERROR,
-            f"{deletes}, but the topic keeps records for {_days(longest)}: they lose their payloads",
-        )
-    elif age < longest * 1.2:
-        message = f"{deletes}, shortly after the topic's retention of {_days(longest)}"
-        message += "; Kafka deletes whole segments, later than that"
-    elif age > latest:
-        message = f"{deletes}, much later than the topic deletes records, after {_days(longest)}"
-        change = f"{change}, if no other topic's payloads need the longer one; {sweep}"
-    else:
-        return Level.OK, f"payloads live for {_days(age)}, longer than records", None
-    return level, message, change
-
-
-def _whole_days(milliseconds: int) -> timedelta:
-    """A time in whole days, rounded up: rules of buckets have no smaller unit."""
-    return timedelta(days=-(-milliseconds // _DAY_MS))
-
-
-def _days(age: timedelta) -> str:
-    days = f"{age.total_seconds() / 86_400:,.1f}".removesuffix(".0")
-    return f"{days} day{'' if days == '1' else 's'}"
 
 
 def _leftovers(store: PayloadStore, name: str) -> Iterator[Check]:

@@ -61,7 +61,7 @@ def check_kind(kind: str) -> str:
 
 def _check(word: str, known: Sequence[str], *, key: str, given: object) -> str:
     if word not in known:
-        near = nearest(str(word), known)
+        near = nearest(str(word).lower(), known) or nearest(str(word).upper(), known)
         raise ConfigError(
             f"unknown {key} {given!r}",
             hint=(f"Did you mean {near}? " if near else "") + f"Known: {', '.join(known)}",

@@ -24,7 +24,7 @@ from serde_chain.stages.avro.stage import AvroSerializer, AvroWay
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer
 from serde_chain.wire.large_fields import join
 
-__all__ = ["NativeWriter", "WritingChoice", "choose_writing"]
+__all__ = ["NativeWriter", "WritingChoice", "check_fits_pandas", "choose_writing"]
 
 
 @dataclass(frozen=True)
@@ -157,10 +157,29 @@ def _stages_between(chain: SerializerChain | None, moves: MovePlan | None, offlo
     return range(0 if moves is None else 1, count if offloads is None else offloads[0])
 
 
-def _check_fits(chain: SerializerChain | None, column: DataType, name: str) -> None:
+def check_fits_pandas(chain: SerializerChain) -> None:
+    """Refuse a pandas UDF for values that it cannot accept. Other types than those of Avro are known only to workers.
+
+    Raises:
+        ConfigError: The chain's schema requires another type than binary and text.
+    """
+    problems = [_misfit(chain, kind, "such a value") for kind in (BinaryType(), StringType())]
+    if None not in problems:
+        raise ConfigError(
+            f"a pandas UDF accepts values only as binary or text: {problems[0]}",
+            hint="Use kind='arrow' (pyspark 4.1 or newer), or encode(); before pyspark 4.1, that needs to_avro",
+            key="kind",
+        )
+
+
+def _misfit(chain: SerializerChain | None, column: DataType, name: str) -> str | None:
     first = typed_stage(chain.stages) if chain is not None else None
     schema = first.value_schema if isinstance(first, AvroSerializer) and _is(first, AvroSerializer) else None
-    problem = None if schema is None else misfit(schema, column, name)
+    return None if schema is None else misfit(schema, column, name)
+
+
+def _check_fits(chain: SerializerChain | None, column: DataType, name: str) -> None:
+    problem = _misfit(chain, column, name)
     if problem is not None:
         raise ConfigError(
             f"the column {name} cannot be written: {problem}", hint="Cast the column, or change the schema", key=name

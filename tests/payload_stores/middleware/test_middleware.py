@@ -253,7 +253,7 @@ def test_operations_of_one_request_go_through_call() -> None:
 
     requests = {
         *("publish", "download", "download_verified", "delete", "delete_many", "open", "read_range", "info"),
-        *("publish_record", "download_record", "expiration", "set_expiration", "unprepared"),
+        *("publish_record", "download_record", "expiration", "set_expiration", "lifetimes", "unprepared"),
     }
     methods = {name for part in (PayloadStore, *CAPABILITIES) for name in _contract(part)[0]} - {"supports"}
     for name in sorted(methods):

@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 import time
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
@@ -41,17 +40,6 @@ V2 = json.dumps(
 )
 
 PEER = SchemaRegistry.serializer_conf()
-
-
-@pytest.fixture
-def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    with registry.client() as found:
-        yield found
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
 
 
 class Make(Protocol):

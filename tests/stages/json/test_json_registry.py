@@ -1,7 +1,6 @@
 """``json`` with a real schema registry, next to Confluent's own serializers."""
 
 import json
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any, Protocol
@@ -18,17 +17,6 @@ from serde_chain.testing.services import SchemaRegistry
 SCHEMA = json.dumps({"title": "Alert", "type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]})
 
 PEER = SchemaRegistry.serializer_conf()
-
-
-@pytest.fixture
-def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    with registry.client() as found:
-        yield found
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
 
 
 class Chains(Protocol):

@@ -26,17 +26,6 @@ MESSAGES = [
 PEER = SchemaRegistry.serializer_conf()
 
 
-@pytest.fixture
-def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
-    with registry.client() as found:
-        yield found
-
-
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
-
-
 class Make(Protocol):
     """Makes a chain of one Protobuf stage; keys are written with underscores."""
 

@@ -28,11 +28,6 @@ def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: bool(request.param))
 
 
-@pytest.fixture
-def topic() -> str:
-    return f"topic-{uuid.uuid4().hex[:12]}"
-
-
 def reader(registry: SchemaRegistry | None = None, field: str = "value", **config: Any) -> DeserializerChain:
     where = {} if registry is None else {"schema.registry.url": registry.url}
     named = {key.replace("_", "."): value for key, value in config.items()}
