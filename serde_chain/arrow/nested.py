@@ -234,9 +234,7 @@ def _members(column: Any, parts: Sequence[list[Any]]) -> Iterator[Any]:
 def _leaves(column: Any, place: str) -> list[Any]:
     arrow = _arrow()
     try:
-        if arrow.types.is_time64(column.type) and column.type.unit == "ns":
-            column = column.cast(arrow.time64("us"))  # Python's times would lose the nanoseconds
-        return column.to_pylist()  # type: ignore[no-any-return]
+        return _in_microseconds(column, place).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
         raise EncodeError(
             f"a text in the table is not UTF-8: {error.reason} at position {error.start}{_in(place)}"
@@ -244,6 +242,27 @@ def _leaves(column: Any, place: str) -> list[Any]:
     except (OverflowError, ValueError) as error:
         raise EncodeError(
             f"a date or time in the table is out of Python's range{_in(place)}: {without_data(error)}"
+        ) from None
+
+
+def _in_microseconds(column: Any, place: str) -> Any:
+    """A column without nanoseconds: Python's values have none, and pandas' are not there without pandas."""
+    arrow, kind = _arrow(), column.type
+    types = arrow.types
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        target = arrow.timestamp("us", kind.tz)
+    elif types.is_time64(kind) and kind.unit == "ns":
+        target = arrow.time64("us")
+    elif types.is_duration(kind) and kind.unit == "ns":
+        target = arrow.duration("us")
+    else:
+        return column
+    try:
+        return column.cast(target)
+    except arrow.ArrowInvalid:
+        raise EncodeError(
+            f"a value of the type {kind} in the table has nanoseconds, which would be lost{_in(place)}",
+            hint="Round the column to microseconds, or pass the nanoseconds as integers",
         ) from None
 
 
