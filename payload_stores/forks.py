@@ -26,7 +26,6 @@ _Owner = TypeVar("_Owner")
 _CALLS: Final = frozenset({"__aenter__", "__aiter__", "__anext__", "__enter__", "__len__"})
 
 
-
 class _Watched(NamedTuple):
     leave: Callable[[Any], Iterable[object]]
     attributes: frozenset[str]
@@ -99,7 +98,7 @@ def refuse_calls(client: object, base: type, *, closing: str = "close", closed: 
 
 def _refuse_within(function: Any, refuse: Callable[..., NoReturn]) -> None:
     """Have a closure raise at its first call; it may have been taken from its object before the fork."""
-    for cell in inspect.isfunction(function) and function.__closure__ or ():
+    for cell in (function.__closure__ or ()) if inspect.isfunction(function) else ():
         if callable(cell.cell_contents):
             cell.cell_contents = refuse
 

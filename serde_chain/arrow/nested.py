@@ -232,7 +232,6 @@ def _members(column: Any, parts: Sequence[list[Any]]) -> Iterator[Any]:
 
 
 def _leaves(column: Any, place: str) -> list[Any]:
-    arrow = _arrow()
     try:
         return _in_microseconds(column, place).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:

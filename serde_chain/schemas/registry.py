@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from payload_stores.errors import text_of
 from payload_stores.options import Option, boolean, integer, text
 from payload_stores.signals import let_through
-from serde_chain.errors import ConfigError, SchemaRegistryError
+from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
 from serde_chain.record import Context
 from serde_chain.schemas.in_time import all_in_time
 from serde_chain.schemas.references import REFERENCES, OwnReference
@@ -368,7 +369,24 @@ class BaseRegistry(ABC):
         self.check_name(record_name)
         if not topic and self._strategy is not STRATEGIES["record"]:
             raise SchemaRegistryError("the schema's subject requires the record's topic", hint="Pass it in the context")
-        return self._strategy(topic, self._field, record_name)
+        return self._named(topic, record_name)
+
+    def _named(self, topic: str, record_name: str) -> str:
+        """The subject by the strategy, which may be a user's function."""
+        try:
+            subject: object = self._strategy(topic, self._field, record_name)
+        except Exception as error:
+            let_through(error)
+            raise ConfigError(
+                f"{STRATEGY.name} failed for the topic {topic}: {type(error).__name__}: {text_of(error)}",
+                key=STRATEGY.name,
+            ) from error
+        if not isinstance(subject, str) or not subject:
+            raise ConfigError(
+                f"{STRATEGY.name} returned {shape_of(subject)} for the topic {topic}, not the name of a subject",
+                key=STRATEGY.name,
+            )
+        return subject
 
     def check_name(self, record_name: str) -> None:
         """See :meth:`SchemaRegistry.check_name`. As Confluent's Java client, whose readers find the subject thereby."""
@@ -385,9 +403,8 @@ class BaseRegistry(ABC):
         if not topic or self._strategy in _NEEDS_RECORD:
             return None
         try:
-            return self._strategy(topic, self._field, "") or None
-        except Exception as error:  # noqa: BLE001  a user's function, which may require a name
-            let_through(error)
+            return self._named(topic, "")
+        except ConfigError:  # of a user's function, which may require a name
             return None
 
     def scope(self, ctx: Context | None) -> str:
@@ -412,7 +429,7 @@ class BaseRegistry(ABC):
         topics = list(topics)
         if topics:
             self.check_name(record_name)
-        return [self._strategy(topic, self._field, record_name) for topic in topics]
+        return [self._named(topic, record_name) for topic in topics]
 
     @all_in_time
     def schema_for(

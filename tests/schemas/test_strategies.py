@@ -96,3 +96,32 @@ def test_topics_name_anything(contexts: ContextRegistry) -> None:
     config = {"value.serializer": "avro", "avro.schema": '["null", "string"]', "schema.registry.url": contexts.url}
     with SerializerChain.from_config(config) as write:
         assert write("a", RecordContext("orders", "value", []))[:5] == b"\0\0\0\0\1"
+
+
+def fails(_ctx: object, _name: object) -> str:
+    raise KeyError("no such tenant")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
+    [
+        (lambda _ctx, _name: None, "returned None for the topic orders"),
+        (lambda _ctx, _name: "", "returned str of length 0"),
+        (lambda _ctx, _name: 5, "returned int"),
+        (fails, "failed for the topic orders: KeyError: 'no such tenant'"),
+    ],
+)
+def test_a_function_that_names_no_subject(contexts: ContextRegistry, strategy: Any, message: str) -> None:
+    """Neither the registry's fault nor the record's."""
+    contexts.register("orders-value", '"long"')
+    config = {"schema.registry.url": contexts.url, "subject.name.strategy": strategy}
+    write = SerializerChain.from_config({"value.serializer": "avro", "avro.schema": '"long"', **config})
+    for chain, data in ((write, 1), (reader_of_the_latest(config), b"\0\0\0\0\1\2")):
+        with pytest.raises(ConfigError, match=message) as caught:
+            chain(data, RecordContext("orders", "value", []))
+        assert caught.value.key == "subject.name.strategy"
+        assert not caught.value.about_record
+
+
+def reader_of_the_latest(config: dict[str, Any]) -> DeserializerChain:
+    return DeserializerChain.from_config({"value.deserializer": "avro", "use.latest.version": True, **config})

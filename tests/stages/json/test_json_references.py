@@ -420,7 +420,7 @@ def test_patterns_of_other_languages_are_no_records_fault(contexts: ContextRegis
     config = {"schema.registry.url": contexts.url, "value.deserializer": "json", "json.framing": "confluent"}
     record, ctx = b"\0" + number.to_bytes(4, "big") + b'{"name":"x"}', RecordContext("orders", "value", [])
     assert DeserializerChain.from_config(config)(record, ctx) == {"name": "x"}
-    with pytest.raises(SchemaRegistryError, match="no regular expression of Python's") as caught:
+    with pytest.raises(SchemaRegistryError, match="no regular expression of Python") as caught:
         DeserializerChain.from_config({**config, "json.validate": True})(record, ctx)
     assert not caught.value.about_record
     assert "json.validate = false" in str(caught.value)
