@@ -403,7 +403,7 @@ def test_what_is_no_schema_is_refused_before_its_references_are_followed(
             side.from_config({"value.serializer": "json", "value.deserializer": "json", "json.schema": document})
     (tmp_path / "other.json").write_text(json.dumps(document))
     (tmp_path / "main.json").write_text(json.dumps({"$ref": "other.json"}))
-    with pytest.raises(ConfigError, match="not a JSON Schema|leads nowhere"):
+    with pytest.raises(ConfigError, match=r"not a JSON Schema|leads nowhere"):
         SerializerChain.from_config({"value.serializer": "json", "json.schema.file": str(tmp_path / "main.json")})
     number = contexts.register("orders-value", json.dumps(document), "JSON")
     record = b"\0" + number.to_bytes(4, "big") + b"1"
