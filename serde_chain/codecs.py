@@ -309,9 +309,11 @@ class Zlib(Gzip):
     _wbits = zlib.MAX_WBITS
 
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        """See :class:`Codec`."""
         return partial(zlib.compress, level=level)
 
     def begins(self, data: Buffer) -> bool:
+        """See :class:`Codec`."""
         # RFC 1950, section 2.2: the method is deflate, the window at most 32 KiB, and the two bytes a multiple of 31.
         head = bytes(memoryview(data)[:2])
         return len(head) == 2 and head[0] & 15 == 8 and head[0] >> 4 <= 7 and int.from_bytes(head, "big") % 31 == 0

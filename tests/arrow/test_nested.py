@@ -273,6 +273,34 @@ def test_errors_name_row_and_column(leaf: Any, said: str) -> None:
     assert "column outer.inner" in str(caught.value)
 
 
+@pytest.mark.parametrize("kind", [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")])
+@pytest.mark.parametrize("days", [-1, 1])
+def test_times_are_of_one_day(kind: Any, days: int) -> None:
+    """pyarrow makes 00:00 of 24:00."""
+    day = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    last = pa.array([0, None, day - day // 86_400], kind)
+    assert objects(last) == [time(0), None, time(23, 59, 59)]
+    rows = [[{"at": None}, {"at": days * day}]]
+    table = pa.table({"times": pa.array([[], *rows], pa.list_(pa.struct([("at", kind)])))})
+    with pytest.raises(EncodeError, match=r"not of one day in the column times\[\]\.at") as caught:
+        SerializerChain.from_config({"value.serializer": "json"}).from_arrow(table, topic="t")
+    assert caught.value.row == 1
+
+
+def test_an_unknown_time_zone_is_named() -> None:
+    table = pa.table({"at": pa.array([0], pa.timestamp("us", "Mars/Phobos"))})
+    with pytest.raises(EncodeError, match=r"time zone of the type timestamp\[us, tz=Mars/Phobos\].*in the column at"):
+        SerializerChain.from_config({"value.serializer": "json"}).from_arrow(table, topic="t")
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.string(), MAP])
+def test_lists_of_no_items(kind: Any) -> None:
+    column = pa.array([[], None, [], []], pa.list_(kind, 0))
+    assert objects(column) == [[], None, [], []]
+    assert objects(column.slice(1, 2)) == [None, []]
+    assert objects(plain(column)) == [[], None, [], []]
+
+
 @pytest.mark.parametrize("kind", [pa.time64("ns"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.duration("ns")])
 def test_whole_microseconds_are_pythons_values(kind: Any) -> None:
     """As without pandas, whose values stages do not take, or write without their nanoseconds."""
