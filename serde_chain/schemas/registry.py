@@ -369,9 +369,9 @@ class BaseRegistry(ABC):
         self.check_name(record_name)
         if not topic and self._strategy is not STRATEGIES["record"]:
             raise SchemaRegistryError("the schema's subject requires the record's topic", hint="Pass it in the context")
-        return self._named(topic, record_name)
+        return self._subject_of(topic, record_name)
 
-    def _named(self, topic: str, record_name: str) -> str:
+    def _subject_of(self, topic: str, record_name: str) -> str:
         """The subject by the strategy, which may be a user's function."""
         try:
             subject: object = self._strategy(topic, self._field, record_name)
@@ -403,7 +403,7 @@ class BaseRegistry(ABC):
         if not topic or self._strategy in _NEEDS_RECORD:
             return None
         try:
-            return self._named(topic, "")
+            return self._subject_of(topic, "")
         except ConfigError:  # of a user's function, which may require a name
             return None
 
@@ -429,7 +429,7 @@ class BaseRegistry(ABC):
         topics = list(topics)
         if topics:
             self.check_name(record_name)
-        return [self._named(topic, record_name) for topic in topics]
+        return [self._subject_of(topic, record_name) for topic in topics]
 
     @all_in_time
     def schema_for(
@@ -445,7 +445,15 @@ class BaseRegistry(ABC):
     @all_in_time
     def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`SchemaRegistry`."""
-        return self.latest(self.subject(ctx, record_name), schema_type) if self.reads_latest else None
+        if not self.reads_latest:
+            return None
+        try:
+            return self.latest(self.subject(ctx, record_name), schema_type)
+        except SchemaRegistryError as error:
+            # Of a topic; otherwise the record names it.
+            if self._strategy not in _NEEDS_RECORD:
+                error.about_record = False
+            raise
 
     def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
         """See :class:`SchemaRegistry`."""

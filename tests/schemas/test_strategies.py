@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain
+from serde_chain import ConfigError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.schemas.schema_registry import open_registry
 from tests.schemas.contexts import ContextRegistry, context_registry
 
@@ -96,6 +96,26 @@ def test_topics_name_anything(contexts: ContextRegistry) -> None:
     config = {"value.serializer": "avro", "avro.schema": '["null", "string"]', "schema.registry.url": contexts.url}
     with SerializerChain.from_config(config) as write:
         assert write("a", RecordContext("orders", "value", []))[:5] == b"\0\0\0\0\1"
+
+
+@pytest.mark.parametrize(
+    ("stage", "latest"),
+    [("avro", None), ("avro", ('{"type": "object"}', "JSON")), ("json", None), ("json", ('"int"', "AVRO"))],
+)
+def test_a_topic_without_a_fitting_latest_schema_is_no_records_fault(
+    contexts: ContextRegistry, stage: str, latest: tuple[str, str] | None
+) -> None:
+    """Otherwise serde.error.policy = skip drops all of its records."""
+    number = contexts.register("elsewhere", {"avro": '"long"', "json": "true"}[stage], stage.upper())
+    if latest is not None:
+        contexts.register("orders-value", *latest)
+    settings = {"json.framing": "confluent", "json.validate": True} if stage == "json" else {}
+    config = {"schema.registry.url": contexts.url, "use.latest.version": True, "value.deserializer": stage, **settings}
+    with pytest.raises(SchemaRegistryError) as caught:
+        DeserializerChain.from_config(config)(
+            b"\0" + number.to_bytes(4, "big") + b"2", RecordContext("orders", "value", [])
+        )
+    assert not caught.value.about_record
 
 
 def fails(_ctx: object, _name: object) -> str:
