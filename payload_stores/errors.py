@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Final, Self
 
 __all__ = [
     "ConfigError",
@@ -247,20 +247,22 @@ class UntrustedReferenceError(PayloadStoreError):
 
 
 def text_of(error: BaseException) -> str:
-    """The text of another package's error, which may fail to make one.
+    """The text of another package's error, which may fail to make one; data among its arguments is not shown.
 
     Example:
-        >>> text_of(KeyError("quota"))
-        "'quota'"
+        >>> text_of(KeyError("quota")), text_of(KeyError(b"of a payload"))
+        ("'quota'", 'bytes of length 12')
     """
     try:
+        if type(error).__str__ in _SHOWS_ARGUMENTS and _has_data(error):
+            return ", ".join(map(str, _without_data(error)))
         return str(error)
     except Exception:  # noqa: BLE001  nothing may hide the error itself
         return "(no text)"
 
 
 def drop_data(error: BaseException) -> None:
-    """Drop the data held by an error of Python's own decoders, and bytes in the arguments of any; its message stays.
+    """Drop the data held by an error of Python's own decoders, and data in the arguments of any; its message stays.
 
     Args:
         error: The cause of one of our errors, which are kept, logged and sent between processes.
@@ -270,14 +272,32 @@ def drop_data(error: BaseException) -> None:
         error.args = (error.encoding, error.object, error.start, error.end, error.reason)
     elif (json := sys.modules.get("json")) is not None and isinstance(error, json.JSONDecodeError):
         error.doc = ""
-    elif any(isinstance(each, (bytes, bytearray, memoryview)) for each in error.args):
-        error.args = tuple(map(_shown, error.args))
+    elif _has_data(error):
+        error.args = _without_data(error)
 
 
-def _shown(argument: object) -> object:
-    if isinstance(argument, (bytes, bytearray, memoryview)):
-        return f"{type(argument).__name__} of length {len(argument)}"
-    return argument
+# Errors whose text is that of their arguments.
+_SHOWS_ARGUMENTS: Final = frozenset({BaseException.__str__, KeyError.__str__, OSError.__str__})
+_DATA: Final = (bytes, bytearray, memoryview, dict, list, tuple, set, frozenset)
+# A longer text that is no key is data that was looked up.
+_LONGEST_KEY: Final = 200
+
+
+def _has_data(error: BaseException) -> bool:
+    return any(_is_data(each, error) for each in error.args)
+
+
+def _is_data(argument: object, error: BaseException) -> bool:
+    if isinstance(argument, str):
+        return isinstance(error, KeyError) and len(argument) > _LONGEST_KEY
+    return isinstance(argument, _DATA)
+
+
+def _without_data(error: BaseException) -> tuple[Any, ...]:
+    """The arguments of an error, with types and lengths in place of data."""
+    return tuple(
+        f"{type(each).__name__} of length {len(each)}" if _is_data(each, error) else each for each in error.args
+    )
 
 
 def release(error: BaseException) -> None:

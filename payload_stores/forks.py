@@ -14,7 +14,7 @@ import gc
 import inspect
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 from payload_stores.errors import ForkedClientError
@@ -25,7 +25,13 @@ _Owner = TypeVar("_Owner")
 
 _CALLS: Final = frozenset({"__aenter__", "__aiter__", "__anext__", "__enter__", "__len__"})
 
-_owners: Final[WeakKeyDictionary[Any, Callable[[Any], Iterable[object]]]] = WeakKeyDictionary()
+
+class _Watched(NamedTuple):
+    leave: Callable[[Any], Iterable[object]]
+    attributes: frozenset[str]
+
+
+_owners: Final[WeakKeyDictionary[Any, _Watched]] = WeakKeyDictionary()
 _pid = os.getpid()
 _collects = True
 
@@ -34,28 +40,31 @@ def watch(owner: _Owner, leave: Callable[[_Owner], Iterable[object]]) -> None:
     """Leave an object's clients to the parent in each later fork's child.
 
     Args:
-        owner: The object; no reference to it is kept.
+        owner: The object, with all attributes that its methods need; no reference to it is kept.
         leave: Called with the object in the child, in which no other thread exists. Returns the parent's clients, and
             has the object make new ones (:func:`refuse_calls` otherwise). It must neither wait nor use a client.
     """
-    _owners[owner] = leave
+    _owners[owner] = _Watched(leave, frozenset(vars(owner)))
 
 
 def refuse_calls(client: object, base: type, *, closing: str = "close", closed: object = None) -> None:
     """Have all public methods of an object raise :class:`~payload_stores.errors.ForkedClientError`.
 
+    So do methods that were taken from it before the fork, such as those registered with ``atexit``: the attributes that
+    they need are gone.
+
     Args:
-        client: The object.
+        client: The object, which is being watched, and is no longer then.
         base: The class that defines the methods; those that the user's subclass adds stay.
         closing: The method that does nothing instead.
         closed: Its result.
     """
     kind: Any = type(client)
-    message = f"this {base.__name__} belongs to process {_pid}, of which process {os.getpid()} is a fork"
+    parent = _pid
 
     def refuse(*_args: object, **_arguments: object) -> NoReturn:
         raise ForkedClientError(
-            message,
+            f"this {base.__name__} belongs to process {parent}, of which process {os.getpid()} is a fork",
             hint="Create a client in each process, after the fork; or start processes by multiprocessing's spawn",
         )
 
@@ -72,9 +81,26 @@ def refuse_calls(client: object, base: type, *, closing: str = "close", closed: 
     }
     is_async = inspect.iscoroutinefunction(inspect.getattr_static(base, closing))
     members[closing] = close_later if is_async else close
-    for name in members.keys() & vars(client).keys():
-        del vars(client)[name]
-    client.__class__ = type(kind)(kind.__name__, (kind,), {**members, "__module__": kind.__module__})
+    attributes = vars(client)
+    # Those that a subclass has added since stay.
+    gone = {name: attributes.pop(name) for name in _owners.pop(client).attributes if name in attributes}
+
+    def refuse_attribute(_self: object, name: str) -> NoReturn:
+        if name in gone:
+            refuse()
+        raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+
+    for name in members.keys() & gone.keys():
+        _refuse_within(gone[name], refuse)
+    more = {"__getattr__": refuse_attribute, "__module__": kind.__module__}
+    client.__class__ = type(kind)(kind.__name__, (kind,), {**members, **more})
+
+
+def _refuse_within(function: Any, refuse: Callable[..., NoReturn]) -> None:
+    """Have a closure raise at its first call; it may have been taken from its object before the fork."""
+    for cell in (function.__closure__ or ()) if inspect.isfunction(function) else ():
+        if callable(cell.cell_contents):
+            cell.cell_contents = refuse
 
 
 def _before() -> None:
@@ -98,8 +124,8 @@ def _after_in_child() -> None:
     if _owners:
         import ctypes
 
-        for owner, leave in list(_owners.items()):
-            for client in leave(owner):
+        for owner, watched in list(_owners.items()):
+            for client in watched.leave(owner):
                 # One reference too many: not even the end of the interpreter destroys it.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
     _pid = os.getpid()

@@ -38,15 +38,16 @@ from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.wire import varint
 
-__all__ = ["CODECS", "MAX_OUTPUT", "Codec", "codec_of", "missing_stage"]
+__all__ = ["CHUNK", "CODECS", "MAX_OUTPUT", "Codec", "Output", "Zlib", "codec_of", "missing_stage"]
 
 MAX_OUTPUT: Final = Option(
     "compression.max.output.bytes", integer(1), 256 << 20, doc="maximum size of a decompressed payload"
 )
 
-_CHUNK: Final = 1 << 20
+# Bytes of a payload that are decompressed at once.
+CHUNK: Final = 1 << 20
 # Of at most 128 KiB each, and the bytes of the checksum that may follow the last one (RFC 8878, 3.1.1).
-_ZSTD_BLOCKS: Final = _CHUNK >> 17
+_ZSTD_BLOCKS: Final = CHUNK >> 17
 _ZSTD_CHECKSUM: Final = 4
 # Bytes of compressed data: zlib copies its unread input at each call.
 _STEP: Final = 64 << 10
@@ -131,7 +132,7 @@ class Codec(ABC):
         return DecodeError(f"the {self.name} frame is truncated or corrupt: {why}")
 
 
-class _Output:
+class Output:
     """A payload collected piece by piece in one buffer: joining pieces at the end would need twice the memory.
 
     Args:
@@ -211,7 +212,7 @@ class Zstd(Codec):
         view = memoryview(data)
         if view[: len(self.magic)] != self.magic:  # the library reads skippable frames as an empty payload
             raise self.corrupt("it does not begin with a frame")
-        stream, output = self._library.ZstdDecompressor().decompressobj(), _Output(limit)
+        stream, output = self._library.ZstdDecompressor().decompressobj(), Output(limit)
         at = 0
         try:
             for end in _zstd_ends(view, self._library.frame_header_size(view)):
@@ -249,14 +250,14 @@ class Lz4(Codec):
             if size > limit:
                 raise self.too_large(limit)
             stream = self._library.LZ4FrameDecompressor()
-            output = _Output(limit)
-            piece = stream.decompress(data, max_length=size or _CHUNK)
+            output = Output(limit)
+            piece = stream.decompress(data, max_length=size or CHUNK)
             while True:
                 if not output.add(piece):
                     raise self.too_large(limit)
                 if stream.eof:
                     break
-                piece = stream.decompress(b"", max_length=_CHUNK)
+                piece = stream.decompress(b"", max_length=CHUNK)
                 if not piece and stream.needs_input:
                     raise self.corrupt("it ends too early")
         except (RuntimeError, ValueError, EOFError) as error:
@@ -282,7 +283,7 @@ class Gzip(Codec):
     def decompress_first(self, data: Buffer, limit: int) -> tuple[bytes, memoryview]:
         view = memoryview(data).cast("B")
         stream = zlib.decompressobj(wbits=self._wbits)
-        output = _Output(limit)
+        output = Output(limit)
         fed: Buffer = b""
         at = 0
         while not stream.eof:
@@ -292,7 +293,7 @@ class Gzip(Codec):
                 fed = view[at : at + _STEP]
                 at += len(fed)
             try:
-                piece = stream.decompress(fed, _CHUNK)
+                piece = stream.decompress(fed, CHUNK)
             except zlib.error as error:
                 raise self.corrupt(error) from error
             if not output.add(piece):
@@ -308,9 +309,11 @@ class Zlib(Gzip):
     _wbits = zlib.MAX_WBITS
 
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
+        """See :class:`Codec`."""
         return partial(zlib.compress, level=level)
 
     def begins(self, data: Buffer) -> bool:
+        """See :class:`Codec`."""
         # RFC 1950, section 2.2: the method is deflate, the window at most 32 KiB, and the two bytes a multiple of 31.
         head = bytes(memoryview(data)[:2])
         return len(head) == 2 and head[0] & 15 == 8 and head[0] >> 4 <= 7 and int.from_bytes(head, "big") % 31 == 0
@@ -357,11 +360,11 @@ class Snappy(Codec):
 
     def _decompress_pieces(self, stream: memoryview, ends: list[tuple[int, int]], limit: int) -> bytes:
         """A few chunks at a time, because the library's result is copied."""
-        output = _Output(limit)
+        output = Output(limit)
         start = size = 0
         for end, given in ends:
             size += given
-            if size >= _CHUNK or end == len(stream):
+            if size >= CHUNK or end == len(stream):
                 head = self.magic if start else b""
                 output.add(bytes(self._library.decompress(head + stream[start:end])))
                 start, size = end, 0

@@ -205,7 +205,7 @@ class AutoDeserializer(Deserializer[Any]):
 
     def references_in(self, data: Buffer, ctx: Context | None) -> tuple[Reference, ...]:
         """The references in a record. See :class:`~serde_chain.base.SupportsReferences`."""
-        return self._chain_of(ctx).references_in(data, ctx)
+        return self.chain_of(ctx).references_in(data, ctx)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Any:
         """Undo the stages of one record."""
@@ -218,9 +218,14 @@ class AutoDeserializer(Deserializer[Any]):
             remove_headers(ctx, (self._header,))
             return value
 
-        return then(self._chain_of(ctx).begin(data, ctx), without_header)
+        return then(self.chain_of(ctx).begin(data, ctx), without_header)
 
-    def _chain_of(self, ctx: Context | None) -> DeserializerChain:
+    def chain_of(self, ctx: Context | None) -> DeserializerChain:
+        """The chain that undoes the stages of a record.
+
+        Raises:
+            DecodeError: The header is missing or malformed, or lists stages that are not allowed.
+        """
         header = get_header(ctx, self._header)
         if header is not None:
             return self._chain(header)

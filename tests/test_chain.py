@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -233,6 +234,31 @@ def test_any_exception_of_a_stage_becomes_a_typed_one_with_its_cause() -> None:
     with pytest.raises(DecodeError, match="KeyError") as caught_again:
         DeserializerChain([broken])(b"", context(offset=9))
     assert caught_again.value.offset == 9
+
+
+SECRET = "secret" * 40
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (KeyError(SECRET.encode()), "KeyError: bytes of length 240"),
+        (ValueError(bytearray(SECRET.encode())), "ValueError: bytearray of length 240"),
+        (ValueError("bad", SECRET.encode()), "ValueError: bad, bytes of length 240"),
+        (OSError({"a": SECRET}), "OSError: dict of length 1"),
+        (AssertionError([SECRET]), "AssertionError: list of length 1"),
+        (KeyError((SECRET, 1)), "KeyError: tuple of length 2"),
+        (KeyError(SECRET), "KeyError: str of length 240"),
+    ],
+)
+def test_data_in_the_arguments_of_an_exception_is_not_shown(error: Exception, said: str) -> None:
+    def broken(_data: Any, _ctx: Any) -> bytes:
+        raise error
+
+    with pytest.raises(DecodeError) as caught:
+        DeserializerChain([broken])(b"", context())
+    assert caught.value.message == said
+    assert "secret" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_the_stage_of_a_nested_chain_is_named() -> None:

@@ -37,6 +37,7 @@ _LEAVES: Final = {
 _WIDE: Final = {"LARGE_STRING": "string", "STRING_VIEW": "string", "LARGE_BINARY": "binary", "BINARY_VIEW": "binary"}
 _VIEWS: Final = frozenset({"LIST_VIEW", "LARGE_LIST_VIEW"})
 _HINT: Final = "Cast the column, or leave it out"
+_TIME_HINT: Final = "Times are from 00:00 to before 24:00; pass others as integers or durations"
 
 
 class _Apart(NamedTuple):
@@ -232,11 +233,9 @@ def _members(column: Any, parts: Sequence[list[Any]]) -> Iterator[Any]:
 
 
 def _leaves(column: Any, place: str) -> list[Any]:
-    arrow = _arrow()
+    _check_times(column, place)
     try:
-        if arrow.types.is_time64(column.type) and column.type.unit == "ns":
-            column = column.cast(arrow.time64("us"))  # Python's times would lose the nanoseconds
-        return column.to_pylist()  # type: ignore[no-any-return]
+        return _in_microseconds(column, place).to_pylist()  # type: ignore[no-any-return]
     except UnicodeDecodeError as error:
         raise EncodeError(
             f"a text in the table is not UTF-8: {error.reason} at position {error.start}{_in(place)}"
@@ -244,6 +243,41 @@ def _leaves(column: Any, place: str) -> list[Any]:
     except (OverflowError, ValueError) as error:
         raise EncodeError(
             f"a date or time in the table is out of Python's range{_in(place)}: {without_data(error)}"
+        ) from None
+    except KeyError:  # of either library of time zones
+        raise EncodeError(f"the time zone of the type {column.type} is unknown{_in(place)}", hint=_HINT) from None
+
+
+def _check_times(column: Any, place: str) -> None:
+    """Refuse times that are not of one day: pyarrow makes 00:00 of 24:00."""
+    arrow, compute, kind = _arrow(), _compute(), column.type
+    if not arrow.types.is_time(kind) or not len(column):
+        return
+    day = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit] * 86_400
+    ends = compute.min_max(column.view(arrow.int32() if arrow.types.is_time32(kind) else arrow.int64()))
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    if least is not None and (least < 0 or most >= day):
+        raise EncodeError(f"a time in the table is not of one day{_in(place)}", hint=_TIME_HINT)
+
+
+def _in_microseconds(column: Any, place: str) -> Any:
+    """A column without nanoseconds: Python's values have none, and pandas' are not there without pandas."""
+    arrow, kind = _arrow(), column.type
+    types = arrow.types
+    if types.is_timestamp(kind) and kind.unit == "ns":
+        target = arrow.timestamp("us", kind.tz)
+    elif types.is_time64(kind) and kind.unit == "ns":
+        target = arrow.time64("us")
+    elif types.is_duration(kind) and kind.unit == "ns":
+        target = arrow.duration("us")
+    else:
+        return column
+    try:
+        return column.cast(target)
+    except arrow.ArrowInvalid:
+        raise EncodeError(
+            f"a value of the type {kind} in the table has nanoseconds, which would be lost{_in(place)}",
+            hint="Round the column to microseconds, or pass integers",
         ) from None
 
 
@@ -298,9 +332,7 @@ def _lists_apart(column: Any, name: str, place: str) -> _Apart:
     arrow, compute, count = _arrow(), _compute(), len(column)
     if name == "FIXED_SIZE_LIST":
         size = column.type.list_size
-        starts = arrow.array(
-            range(column.offset * size, (column.offset + count) * size, size or 1)[:count], arrow.int64()
-        )
+        starts = arrow.array([(column.offset + at) * size for at in range(count)], arrow.int64())
         sizes = arrow.repeat(arrow.scalar(size, arrow.int64()), count)
     elif name in _VIEWS:
         starts, sizes = column.offsets, column.sizes

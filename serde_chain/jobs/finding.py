@@ -10,12 +10,13 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any, Final
 
 from payload_stores.base import PayloadStore
 from payload_stores.errors import PayloadNotFoundError
 from payload_stores.probes import see
-from serde_chain.base import SupportsReferences
+from serde_chain.base import Data, Deserializer, SupportsReferences
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Record
@@ -23,6 +24,7 @@ from serde_chain.errors import ContextualError, DecodeError
 from serde_chain.jobs.folders import is_plain, names_in, names_of
 from serde_chain.jobs.references import END, WHOLE, ReferencePlan
 from serde_chain.record import VALUE, RecordContext, remove_headers
+from serde_chain.self_describing import AutoDeserializer
 from serde_chain.stages.large_fields.read import LargeFieldsDeserializer, moved_fields
 from serde_chain.transfer import Transfer
 from serde_chain.wire.large_fields import HEADER, FieldEntry
@@ -93,10 +95,13 @@ class ReferenceFinder:
                 with entry.noting():
                     moved = moved_fields(ctx) or ()
                 if entry.kind is not None:
-                    entry.names = self._names_in(data, headers)
-                    yield entry
                     # Readers without large-fields pass over the header, and follow the reference of the whole value.
                     remove_headers(ctx, (HEADER,))
+                    names = set(self._names_in(data, headers))
+                    with entry.noting():
+                        names.update(self._names_in(_undone(reader, data, ctx), ()))
+                    entry.names = sorted(names)
+                    yield entry
             entry = Found(reader, data, ctx, moved)
             references: tuple[Reference, ...] = ()
             with entry.noting():
@@ -203,6 +208,19 @@ def _check_complete(moved: Sequence[FieldEntry], references: Iterable[Reference]
             f"the header {HEADER} names fields, whose references no stage of the configuration reads",
             hint="Name large-fields in value.deserializers, behind the stage that reads the value",
         )
+
+
+def _undone(reader: DeserializerChain, data: Any, ctx: RecordContext) -> Any:
+    """A value as it was before it was compressed, encrypted or moved as a whole: an object as bytes.
+
+    Raises:
+        SerializationError: One of the stages failed.
+    """
+    [first, *rest] = reader.stages
+    if isinstance(first, AutoDeserializer) and not rest:
+        reader = first.chain_of(ctx)
+    bare = takewhile(lambda stage: isinstance(stage, Deserializer) and stage.gives is Data.BYTES, reader.stages)
+    return DeserializerChain(list(bare))(data, RecordContext(ctx.topic, ctx.field, [*(ctx.headers or ())], ctx.key))
 
 
 def _up_to_payload(reader: DeserializerChain) -> DeserializerChain:

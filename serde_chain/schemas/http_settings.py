@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from importlib.util import find_spec
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from payload_stores.options import Option, choice, integer, nearest, text
 from payload_stores.plugins import import_object
@@ -49,6 +51,30 @@ def _authority(value: object) -> str | bool:
     return text(value)
 
 
+def _address(value: object) -> str:
+    return _checked(text(value), ("http", "https", "mock"), "http://localhost:8081")
+
+
+def _proxy(value: object) -> str:
+    proxy = _checked(text(value), ("http", "https", "socks5", "socks5h"), "http://proxy:3128")
+    if proxy.startswith("socks") and find_spec("socksio") is None:
+        raise ValueError("a SOCKS proxy requires a package: pip install socksio")
+    return proxy
+
+
+def _checked(addresses: str, schemes: tuple[str, ...], example: str) -> str:
+    """Addresses as they are; clients otherwise take some wrong ones for servers that do not answer."""
+    for address in addresses.split(","):
+        try:
+            parts = urlsplit(address.strip())
+            is_address = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+        except ValueError:
+            is_address = False
+        if not is_address or not address.isprintable():
+            raise ValueError(f"expected an address such as {example}")
+    return addresses
+
+
 def _function(value: object) -> object:
     found: object = import_object(value, "function") if isinstance(value, str) else value
     if not callable(found):
@@ -63,8 +89,8 @@ def _mapping(value: object) -> object:
 
 
 PLAIN: Final[Mapping[str, Callable[[object], object]]] = {
-    "url": text,
-    "proxy": text,
+    "url": _address,
+    "proxy": _proxy,
     "timeout": _seconds,
     "basic.auth.user.info": text,
     "ssl.ca.location": _authority,

@@ -6,10 +6,10 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 from uuid import UUID
 
+from payload_stores.errors import text_of
 from payload_stores.options import Option, boolean, integer, text
 from payload_stores.plugins import import_object
 from payload_stores.signals import let_through
@@ -58,25 +58,8 @@ def _strategy(value: object) -> SubjectStrategy:
             raise ValueError(f"{expected}: {error.message}") from error
     if not callable(value):
         raise ValueError(expected)
-    return partial(_called, value)
-
-
-def _called(function: Callable[..., object], topic: str, field: str, record: str) -> str:
-    """The subject that a function of the user's returns."""
-    try:
-        subject = function(_SubjectContext(topic, field), record)
-    except Exception as error:
-        let_through(error)
-        raise SchemaRegistryError(
-            f"the function {STRATEGY.name} failed: {type(error).__name__}: {error}",
-            hint="It is called with a context, which has topic and field, and the record's full name",
-        ) from error
-    if not isinstance(subject, str) or not subject:
-        raise SchemaRegistryError(
-            f"the function {STRATEGY.name} returned {shape_of(subject)}",
-            hint="It returns the subject of the record's topic, field (key or value) and full name",
-        )
-    return subject
+    function = value
+    return lambda topic, field, record: function(_SubjectContext(topic, field), record)
 
 
 class _SubjectContext(NamedTuple):
@@ -393,7 +376,25 @@ class BaseRegistry(ABC):
         self.check_name(record_name)
         if not topic and self._strategy is not STRATEGIES["record"]:
             raise SchemaRegistryError("the schema's subject requires the record's topic", hint="Pass it in the context")
-        return self._strategy(topic, self._field, record_name)
+        return self._subject_of(topic, record_name)
+
+    def _subject_of(self, topic: str, record_name: str) -> str:
+        """The subject by the strategy, which may be a user's function."""
+        try:
+            subject: object = self._strategy(topic, self._field, record_name)
+        except Exception as error:
+            let_through(error)
+            raise ConfigError(
+                f"{STRATEGY.name} failed for the topic {topic}: {type(error).__name__}: {text_of(error)}",
+                hint="It is called with a context, which has topic and field, and the record's full name",
+                key=STRATEGY.name,
+            ) from error
+        if not isinstance(subject, str) or not subject:
+            raise ConfigError(
+                f"{STRATEGY.name} returned {shape_of(subject)} for the topic {topic}, not the name of a subject",
+                key=STRATEGY.name,
+            )
+        return subject
 
     def check_name(self, record_name: str) -> None:
         """See :meth:`SchemaRegistry.check_name`. As Confluent's Java client, whose readers find the subject thereby."""
@@ -410,9 +411,8 @@ class BaseRegistry(ABC):
         if not topic or self._strategy in _NEEDS_RECORD:
             return None
         try:
-            return self._strategy(topic, self._field, "") or None
-        except Exception as error:  # noqa: BLE001  a user's function, which may require a name
-            let_through(error)
+            return self._subject_of(topic, "")
+        except ConfigError:  # of a user's function, which may require a name
             return None
 
     def scope(self, ctx: Context | None) -> str:
@@ -437,7 +437,7 @@ class BaseRegistry(ABC):
         topics = list(topics)
         if topics:
             self.check_name(record_name)
-        return [self._strategy(topic, self._field, record_name) for topic in topics]
+        return [self._subject_of(topic, record_name) for topic in topics]
 
     @all_in_time
     def schema_for(
@@ -453,7 +453,15 @@ class BaseRegistry(ABC):
     @all_in_time
     def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`SchemaRegistry`."""
-        return self.latest(self.subject(ctx, record_name), schema_type) if self.reads_latest else None
+        if not self.reads_latest:
+            return None
+        try:
+            return self.latest(self.subject(ctx, record_name), schema_type)
+        except SchemaRegistryError as error:
+            # Of a topic; otherwise the record names it.
+            if self._strategy not in _NEEDS_RECORD:
+                error.about_record = False
+            raise
 
     def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
         """See :class:`SchemaRegistry`."""

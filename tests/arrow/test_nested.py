@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from itertools import product
 from typing import Any
 
@@ -246,6 +246,7 @@ def test_lists_of_structs_with_a_column_of_nulls(of: Any) -> None:
     assert [json.loads(value) for value in values.to_pylist()] == rows[40:]
 
 
+MICROS = {"type": "long", "logicalType": "timestamp-micros"}
 BAD_TEXT = pa.Array.from_buffers(pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xffS")])
 FAR = pa.array([2**62], pa.timestamp("s", "UTC"))
 
@@ -255,7 +256,10 @@ FAR = pa.array([2**62], pa.timestamp("s", "UTC"))
     [
         (BAD_TEXT, "not UTF-8"),
         (FAR, "out of Python's range"),
-        (pa.array([1], pa.time64("ns")), "out of Python's range"),
+        (pa.array([1], pa.time64("ns")), "nanoseconds"),
+        (pa.array([1], pa.timestamp("ns", "UTC")), "nanoseconds"),
+        (pa.array([1], pa.duration("ns")), "nanoseconds"),
+        (pa.array([[1]], pa.list_(pa.timestamp("ns"))), "nanoseconds"),
         (pa.array([[("k", 1), ("k", 2)]], MAP), "equal keys"),
     ],
 )
@@ -267,6 +271,48 @@ def test_errors_name_row_and_column(leaf: Any, said: str) -> None:
         SerializerChain.from_config({"value.serializer": "json"}).from_arrow(table, topic="t")
     assert caught.value.row == 2
     assert "column outer.inner" in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")])
+@pytest.mark.parametrize("days", [-1, 1])
+def test_times_are_of_one_day(kind: Any, days: int) -> None:
+    """pyarrow makes 00:00 of 24:00."""
+    day = 86_400 * {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}[kind.unit]
+    last = pa.array([0, None, day - day // 86_400], kind)
+    assert objects(last) == [time(0), None, time(23, 59, 59)]
+    rows = [[{"at": None}, {"at": days * day}]]
+    table = pa.table({"times": pa.array([[], *rows], pa.list_(pa.struct([("at", kind)])))})
+    with pytest.raises(EncodeError, match=r"not of one day in the column times\[\]\.at") as caught:
+        SerializerChain.from_config({"value.serializer": "json"}).from_arrow(table, topic="t")
+    assert caught.value.row == 1
+
+
+def test_an_unknown_time_zone_is_named() -> None:
+    table = pa.table({"at": pa.array([0], pa.timestamp("us", "Mars/Phobos"))})
+    with pytest.raises(EncodeError, match=r"time zone of the type timestamp\[us, tz=Mars/Phobos\].*in the column at"):
+        SerializerChain.from_config({"value.serializer": "json"}).from_arrow(table, topic="t")
+
+
+@pytest.mark.parametrize("kind", [pa.int32(), pa.string(), MAP])
+def test_lists_of_no_items(kind: Any) -> None:
+    column = pa.array([[], None, [], []], pa.list_(kind, 0))
+    assert objects(column) == [[], None, [], []]
+    assert objects(column.slice(1, 2)) == [None, []]
+    assert objects(plain(column)) == [[], None, [], []]
+
+
+@pytest.mark.parametrize("kind", [pa.time64("ns"), pa.timestamp("ns"), pa.timestamp("ns", "UTC"), pa.duration("ns")])
+def test_whole_microseconds_are_pythons_values(kind: Any) -> None:
+    """As without pandas, whose values stages do not take, or write without their nanoseconds."""
+    [value, nothing] = objects(pa.array([1_000_000, None], kind))
+    assert type(value) in {time, datetime, timedelta}
+    assert nothing is None
+    if pa.types.is_timestamp(kind):
+        schema = {"type": "record", "name": "R", "fields": [{"name": "at", "type": MICROS}]}
+        write = SerializerChain.from_config({"value.serializer": "avro", "avro.schema": json.dumps(schema)})
+        assert write.from_arrow(pa.table({"at": pa.array([1000], kind)}), topic="t").values.to_pylist() == [b"\2"]
+        with pytest.raises(EncodeError, match="has nanoseconds, which would be lost in the column at"):
+            write.from_arrow(pa.table({"at": pa.array([1001], kind)}), topic="t")
 
 
 def test_a_row_that_a_plain_column_cannot_have() -> None:

@@ -178,7 +178,7 @@ async def begin():
 
 def use():
     refused(lambda: producer.produce(topic, {"n": 2}), lambda: producer.flush(1), lambda: consumer.poll(1),
-            lambda: consumer.__anext__())
+            lambda: consumer.__anext__(), lambda: produce(topic, {"n": 2}), lambda: poll(1))
     closed(producer.close)
     closed(consumer.close)
     leave_loop()
@@ -191,6 +191,7 @@ async def end():
 
 with asyncio.Runner() as runner:
     producer, consumer = runner.run(begin())
+    produce, poll = producer.produce, consumer.poll  # taken before the fork
     in_child(use)
     runner.run(end())
 """
@@ -212,7 +213,7 @@ async def begin():
 
 def use():
     refused(lambda: producer.send(topic, {"n": 2}), lambda: producer.flush(), lambda: consumer.getone(),
-            lambda: consumer.__aenter__())
+            lambda: consumer.__aenter__(), lambda: produce(topic, {"n": 2}), lambda: poll())
     closed(producer.stop)
     closed(consumer.stop)
     leave_loop()
@@ -225,6 +226,7 @@ async def end():
 
 with asyncio.Runner() as runner:
     producer, consumer = runner.run(begin())
+    produce, poll = producer.send, consumer.getone  # taken before the fork
     in_child(use)
     runner.run(end())
 """
@@ -283,6 +285,61 @@ assert store.download(store.publish(topic, b"third")) == b"third"
 store.close()
 """
 
+# Methods taken before the fork, as by atexit.register(producer.flush).
+TAKEN = """
+import atexit
+settings = {**config, "group.id": topic, "auto.offset.reset": "earliest"}
+
+class Counting(serde_chain.Producer):
+    def __init__(self, config):
+        super().__init__(config)
+        self._count = 1
+
+    def count(self):
+        return self._count
+
+def made():
+    yield serde_chain.Producer(config)
+    yield serde_chain.Producer({**config, "enable.idempotence": True})
+    yield serde_chain.Producer({**config, "value.serializers": "json, large-message", "local.path": str(journal.parent),
+                                "large.message.payload.store.class": "local"})
+    yield Counting(config)
+
+producers = list(made())
+for producer in producers:
+    producer.produce(topic, {"n": 1})
+    assert producer.flush(30) == 0
+consumer = serde_chain.Consumer(settings)
+consumer.subscribe([topic])
+for _ in range(3):
+    assert consumer.poll(30).value() == {"n": 1}  # the fourth may be in hand
+produces = [producer.produce for producer in producers]
+flushes = [producer.flush for producer in producers]
+closes = [producer.close for producer in producers] + [consumer.close]
+poll, consume = consumer.poll, consumer.consume
+for flush in flushes:
+    atexit.register(flush)
+
+def use():
+    refused(*[lambda f=f: f(topic, {"n": 2}) for f in produces], *[lambda f=f: f(20) for f in flushes],
+            *[lambda f=f: f() for f in closes], lambda: poll(1), lambda: consume(1, 1))
+    assert producers[-1].count() == 1
+    assert not hasattr(producers[-1], "other")
+
+    def grandchild():
+        refused(lambda: produces[0](topic, {"n": 2}), lambda: producers[0].flush(1))
+
+    in_child(grandchild)
+
+in_child(use)
+assert poll(30).value() == {"n": 1}
+for produce, flush in zip(produces, flushes):
+    produce(topic, {"n": 3})
+    assert flush(30) == 0
+for close in closes:
+    close()
+"""
+
 GARBAGE = """
 import confluent_kafka
 assert serde_chain.Producer, "whose module is loaded now"
@@ -314,6 +371,7 @@ CASES = {
     "journal": JOURNAL,
     "limits of topics": AUTO,
     "store kafka": STORE,
+    "methods taken before": TAKEN,
     "garbage": GARBAGE,
 }
 

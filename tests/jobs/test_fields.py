@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from payload_stores.base import PayloadStore
-from serde_chain import ConfigError, DeserializerChain, Producer, RecordContext
+from serde_chain import ConfigError, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.errors import JobError
 from serde_chain.jobs import MigrateReport
 from serde_chain.jobs.migration_plan import plan_migration
 from serde_chain.jobs.references import plan_reading
+from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.large_fields import HEADER
 from tests.jobs.conftest import Audit, Config, Migrate, Sweep, payload, stored
 from tests.jobs.test_migrate import read
@@ -153,6 +154,55 @@ def test_a_whole_value_beside_a_malformed_header_is_in_use(
     assert stored(store, topic) == used
     checked, [problem] = audit(config, topic)
     assert (checked, problem.offset, problem.kind) == (3, 2, "DecodeError")
+
+
+# A reader's stages, and the writer's, whose header is damaged.
+HIDDEN: dict[str, dict[str, str]] = {
+    "compressed": {"value.serializers": "large-fields, avro, zstd", "value.deserializers": "zstd, avro, large-fields"},
+    "compressed and encrypted": {
+        "value.serializers": "large-fields, json, gzip, encrypt",
+        "value.deserializers": "encrypt, gzip, json, large-fields",
+        "large.fields.serializers": "encrypt",
+    },
+    "moved": {},
+    "described": {
+        "value.serializers": "large-fields, avro, zstd",
+        "serde.chain.describe": "true",
+        "value.deserializers": "auto",
+        "serde.chain.allow": "zstd, avro, large-fields",
+    },
+}
+KEYS = {"encryption.key.id": "a", "encryption.keys": "a=MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_what_fields_name_stays_beside_a_malformed_header(  # noqa: PLR0917, fixtures
+    sweep: Sweep, config: Config, topic: str, store: PayloadStore, broker: KafkaBroker, name: str
+) -> None:
+    """Readers without ``large-fields`` find references in the fields, which are compressed here."""
+    config |= HIDDEN[name]
+    if "encrypted" in name:
+        config |= KEYS
+        config["large.fields.paths"] = "cutout"
+    value = alert(1, cutout=payload(1), stamps=(payload(2),), note=incompressible(1) if name == "moved" else "")
+    if "json" in config["value.serializers"]:
+        value = {"cutout": "x" * 600}
+    with (
+        SerializerChain.from_config(config) as chain,
+        Producer(broker.client_config()) as producer,
+    ):
+        for number in range(2):
+            headers: Any = []
+            data = chain(value, RecordContext(topic, "value", headers))
+            damaged = [(key, b"[{" if key == HEADER and number else content) for key, content in headers]
+            producer.produce(topic, data, headers=damaged)
+    used = stored(store, topic)
+    assert len(used) == {"compressed and encrypted": 2, "moved": 6}.get(name, 4)
+    store.publish(topic, payload(10))
+    report = sweep(config, topic, grace_ms=0, delete=True)
+    assert report.deleted == 1
+    assert "1 unreadable" in report.warnings[-1]
+    assert stored(store, topic) == used
 
 
 def test_a_record_without_the_rest_of_its_value_protects_nothing(

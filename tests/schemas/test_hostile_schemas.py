@@ -1,6 +1,7 @@
 """Hostile schemas in a registry: documented errors, in bounded time."""
 
 import json
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,11 +48,13 @@ def read(registry: Registry, stage: str, data: bytes, **settings: object) -> Any
 
 
 def test_an_address_that_is_refused_is_shown_without_its_login() -> None:
-    with pytest.raises(ConfigError, match="Invalid url htps://…@registry") as caught:
+    with pytest.raises(ConfigError, match=r"schema\.registry\.url: expected an address") as caught:
         DeserializerChain.from_config(
-            {"value.deserializers": "avro", "schema.registry.url": "htps://alice:secret@registry"}
+            {"value.deserializers": "avro", "schema.registry.url": "htps://alice:hunter2@registry"}
         )
-    assert caught.value.__suppress_context__
+    shown = "".join(traceback.format_exception(caught.value))
+    assert "alice" not in shown
+    assert "hunter2" not in shown
 
 
 def record(*fields: dict[str, Any]) -> str:

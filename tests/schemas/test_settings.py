@@ -4,6 +4,7 @@ import base64
 import inspect
 import re
 import ssl
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -301,3 +302,28 @@ def test_what_only_confluents_registry_has_is_refused_elsewhere(kind: dict[str, 
 def test_values_that_are_none(name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=re.escape(name)):
         reader(**{name: value})
+
+
+WRONG_ADDRESSES = (
+    "localhost:8081", "ftp://host", "http://", "http:///path", "http://[::1", "http://host:port", "http://host:99999",
+    "http://host\n/path", "::::",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", [{}, APICURIO], ids=["confluent", "apicurio"])
+@pytest.mark.parametrize("name", ["url", "proxy"])
+@pytest.mark.parametrize("address", WRONG_ADDRESSES)
+def test_what_is_no_address_is_refused_by_its_key(kind: dict[str, str], name: str, address: str) -> None:
+    """The clients take some for servers that do not answer, which is waited for, and raise errors of their own."""
+    config = {"schema.registry.url": "http://127.0.0.1:1", **kind, f"schema.registry.{name}": address}
+    with pytest.raises(ConfigError, match="expected an address such as http://") as caught:
+        DeserializerChain.from_config({"value.deserializer": "avro", **config})
+    assert caught.value.key == f"schema.registry.{name}"
+
+
+@pytest.mark.parametrize("kind", [{}, APICURIO], ids=["confluent", "apicurio"])
+def test_a_proxy_that_requires_a_package(monkeypatch: pytest.MonkeyPatch, kind: dict[str, str]) -> None:
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    config = {"schema.registry.url": "http://127.0.0.1:1", **kind, "schema.registry.proxy": "socks5://127.0.0.1:1"}
+    with pytest.raises(ConfigError, match="pip install socksio"):
+        DeserializerChain.from_config({"value.deserializer": "avro", **config})

@@ -120,22 +120,49 @@ def test_a_function_by_its_dotted_path(contexts: ContextRegistry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("function", "said"),
+    ("stage", "latest"),
+    [("avro", None), ("avro", ('{"type": "object"}', "JSON")), ("json", None), ("json", ('"int"', "AVRO"))],
+)
+def test_a_topic_without_a_fitting_latest_schema_is_no_records_fault(
+    contexts: ContextRegistry, stage: str, latest: tuple[str, str] | None
+) -> None:
+    """Otherwise serde.error.policy = skip drops all of its records."""
+    number = contexts.register("elsewhere", {"avro": '"long"', "json": "true"}[stage], stage.upper())
+    if latest is not None:
+        contexts.register("orders-value", *latest)
+    settings = {"json.framing": "confluent", "json.validate": True} if stage == "json" else {}
+    config = {"schema.registry.url": contexts.url, "use.latest.version": True, "value.deserializer": stage, **settings}
+    with pytest.raises(SchemaRegistryError) as caught:
+        DeserializerChain.from_config(config)(
+            b"\0" + number.to_bytes(4, "big") + b"2", RecordContext("orders", "value", [])
+        )
+    assert not caught.value.about_record
+
+
+def fails(_ctx: object, _name: object) -> str:
+    raise KeyError("no such tenant")
+
+
+@pytest.mark.parametrize(
+    ("strategy", "message"),
     [
-        (lambda _ctx, _name: None, r"the function subject\.name\.strategy returned None"),
-        (lambda _ctx, _name: "", r"returned str of length 0"),
-        (lambda ctx, _name: ctx.nothing, r"failed: AttributeError.*It is called with a context, which has topic"),
-        (lambda _ctx: "s", r"failed: TypeError.*and the record's full name"),
+        (lambda _ctx, _name: None, "returned None for the topic orders"),
+        (lambda _ctx, _name: "", "returned str of length 0"),
+        (lambda _ctx, _name: 5, "returned int"),
+        (fails, "failed for the topic orders: KeyError: 'no such tenant'"),
     ],
 )
-def test_a_function_that_names_no_subject(contexts: ContextRegistry, function: Any, said: str) -> None:
-    """It is the function that is wrong, neither the registry nor the record."""
-    config = {"avro.schema": '"int"', "schema.registry.url": contexts.url, "subject.name.strategy": function}
-    with (
-        SerializerChain.from_config({"value.serializer": "avro", **config}) as write,
-        pytest.raises(SchemaRegistryError, match=said) as caught,
-    ):
-        write(1, RecordContext("alerts", "value", []))
-    assert not caught.value.about_record
-    assert not caught.value.transient
-    assert contexts.asked == []
+def test_a_function_that_names_no_subject(contexts: ContextRegistry, strategy: Any, message: str) -> None:
+    """Neither the registry's fault nor the record's."""
+    contexts.register("orders-value", '"long"')
+    config = {"schema.registry.url": contexts.url, "subject.name.strategy": strategy}
+    write = SerializerChain.from_config({"value.serializer": "avro", "avro.schema": '"long"', **config})
+    for chain, data in ((write, 1), (reader_of_the_latest(config), b"\0\0\0\0\1\2")):
+        with pytest.raises(ConfigError, match=message) as caught:
+            chain(data, RecordContext("orders", "value", []))
+        assert caught.value.key == "subject.name.strategy"
+        assert not caught.value.about_record
+
+
+def reader_of_the_latest(config: dict[str, Any]) -> DeserializerChain:
+    return DeserializerChain.from_config({"value.deserializer": "avro", "use.latest.version": True, **config})

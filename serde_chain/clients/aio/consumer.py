@@ -81,8 +81,9 @@ class AsyncConsumer(Generic[ValueT]):
         forks.watch(self, AsyncConsumer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [self._consumer]
         forks.refuse_calls(self, AsyncConsumer)
-        return [self._consumer]
+        return left
 
     async def _call(self, work: Callable[..., T], *args: Any) -> T:
         """Make a call of the consumer that delivers no records."""

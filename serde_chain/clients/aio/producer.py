@@ -128,8 +128,9 @@ class AsyncProducer(Generic[ValueT]):
         forks.watch(self, AsyncProducer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [self._producer]
         forks.refuse_calls(self, AsyncProducer)
-        return [self._producer]
+        return left
 
     @property
     def is_served(self) -> bool:

@@ -96,8 +96,9 @@ class Consumer(Generic[ValueT]):
         forks.watch(self, Consumer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [self._consumer]
         forks.refuse_calls(self, Consumer, closing="stop")
-        return [self._consumer]
+        return left
 
     async def start(self) -> None:
         """Connect to the cluster and join the group."""

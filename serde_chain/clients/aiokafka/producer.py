@@ -121,8 +121,9 @@ class Producer(Generic[ValueT]):
         forks.watch(self, Producer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [self._producer]
         forks.refuse_calls(self, Producer, closing="stop")
-        return [self._producer]
+        return left
 
     @property
     def client(self) -> Any:

@@ -141,8 +141,9 @@ class Consumer(Generic[ValueT]):
         forks.watch(self, Consumer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [self._consumer]
         forks.refuse_calls(self, Consumer)
-        return [self._consumer]
+        return left
 
     def poll(self, timeout: float = -1) -> Message[ValueT] | None:
         """Fetch one record.

@@ -183,8 +183,9 @@ class Producer(Generic[ValueT]):
         forks.watch(self, Producer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [self._producer]
         forks.refuse_calls(self, Producer, closed=True)
-        return [self._producer]
+        return left
 
     def __del__(self) -> None:
         # Records in flight hold callbacks that hold the client, a cycle that the garbage collector cannot see.

@@ -117,8 +117,9 @@ class ShareConsumer:
         forks.watch(self, ShareConsumer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
+        left: list[object] = [self._consumer]
         forks.refuse_calls(self, ShareConsumer)
-        return [self._consumer]
+        return left
 
     def poll(self, timeout: float = -1) -> list[Message]:
         """Fetch a batch of records.

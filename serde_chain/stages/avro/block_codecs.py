@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.codecs import CODECS
+from serde_chain.codecs import CHUNK, CODECS, Output, Zlib
 from serde_chain.errors import DecodeError
 
 __all__ = ["BLOCK_CODECS"]
@@ -28,26 +28,37 @@ def _null(data: memoryview, most: int) -> bytes:
     return bytes(data[: most + 1])
 
 
+class _Deflate(Zlib):
+    """Without zlib's header and checksum."""
+
+    name = "deflate"
+    _wbits = -zlib.MAX_WBITS
+
+
 def _deflate(data: memoryview, most: int) -> bytes:
     # fastavro and others leave a part of zlib's checksum after the end, so trailing bytes are ignored.
-    inflate = zlib.decompressobj(-zlib.MAX_WBITS)
-    return _complete(inflate, inflate.decompress(data, most + 1), most)
+    return _Deflate().decompress_first(data, most)[0]
 
 
 def _bzip2(data: memoryview, most: int) -> bytes:
-    stream = bz2.BZ2Decompressor()
-    return _complete(stream, stream.decompress(data, most + 1), most)
+    return _streamed(bz2.BZ2Decompressor(), data, most)
 
 
 def _xz(data: memoryview, most: int) -> bytes:
-    stream = lzma.LZMADecompressor(memlimit=_LZMA_BYTES)
-    return _complete(stream, stream.decompress(data, most + 1), most)
+    return _streamed(lzma.LZMADecompressor(memlimit=_LZMA_BYTES), data, most)
 
 
-def _complete(stream: Any, block: bytes, most: int) -> bytes:
-    if len(block) <= most and not stream.eof:
-        raise ValueError("it is truncated")
-    return block
+def _streamed(stream: Any, data: memoryview, most: int) -> bytes:
+    output = Output(most)
+    piece = stream.decompress(data, CHUNK)
+    while True:
+        if not output.add(piece):
+            raise _TooLargeError
+        if stream.eof:
+            return output.value()
+        if stream.needs_input:
+            raise ValueError("it is truncated")
+        piece = stream.decompress(b"", CHUNK)
 
 
 def _snappy(data: memoryview, most: int) -> bytes:
@@ -57,7 +68,7 @@ def _snappy(data: memoryview, most: int) -> bytes:
     try:
         size = library.snappy.decompress_raw_len(body)
         if size > most:
-            return bytes(most + 1)
+            raise _TooLargeError
         if size > _SNAPPY_RATIO * len(body):
             raise ValueError("it claims more bytes than it can hold")
         block = bytes(library.snappy.decompress_raw(body))
@@ -85,6 +96,12 @@ _FUNCTIONS: Final[Mapping[str, Callable[[memoryview, int], bytes]]] = {
     "xz": _xz,
     "zstandard": _zstandard,
 }
+
+
+class _TooLargeError(Exception):
+    """A block holds more bytes than it may."""
+
+
 _FAILURES: Final = (zlib.error, lzma.LZMAError, OSError, EOFError, ValueError, DecodeError)
 
 
@@ -94,10 +111,12 @@ def _bounded(name: str) -> Callable[[memoryview, int], bytes]:
     def of_block(data: memoryview, most: int) -> bytes:
         try:
             block = decompress(data, most)
+        except _TooLargeError:
+            block = None
         except _FAILURES as error:
             why = error.message if isinstance(error, DecodeError) else error
             raise ValueError(f"a block is truncated or corrupt: {why}") from error
-        if len(block) > most:
+        if block is None or len(block) > most:
             raise ValueError(f"a block is larger than the {most} bytes that are left of the file's limit")
         return block
 

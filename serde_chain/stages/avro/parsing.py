@@ -178,7 +178,8 @@ class _Parser:
             kind = schema.get("type")
             if isinstance(kind, (dict, list)):
                 self.know(kind, space, is_own=is_own)
-            elif kind in NAMED and isinstance(schema.get("name"), str):
+                return
+            if kind in NAMED and isinstance(schema.get("name"), str):
                 name, within = _full_name(schema, space)
                 self._found.setdefault(name, _Found(schema, space, is_own))
                 space = within

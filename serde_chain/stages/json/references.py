@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import posixpath
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote, urldefrag, urljoin, urlsplit
@@ -37,6 +37,7 @@ class Documents:
         named: Documents by the names that a registry gives them, or by their addresses.
         file: The schema's file; documents beside it are read if they are referred to.
         addresses: Fetches documents from named addresses.
+        check: Raises ValueError for a document that is not a JSON Schema.
 
     Attributes:
         found: The documents so far, by their addresses.
@@ -49,8 +50,10 @@ class Documents:
         named: Mapping[str, Any] | None = None,
         file: Path | None = None,
         addresses: Addresses | None = None,
+        check: Callable[[Any], None],
     ) -> None:
         self.found: dict[str, Any] = {}
+        self._check = check
         self._address = address
         self._file = file
         self._addresses = addresses or Addresses(())
@@ -76,6 +79,8 @@ class Documents:
             document = self._document(address)
             try:
                 check_depth(document, _MOST_NESTED)
+                # First: the search for references takes the form of a schema for granted.
+                self._check(document)
             except ValueError as error:
                 raise UnresolvedError(f"{address[:200]}: {error}") from None
             self.found[address] = document
@@ -159,13 +164,18 @@ def resolved(documents: Documents, address: str, *, all_of_them: bool = True) ->
                 if all_of_them:
                     raise _unresolved(reference, error) from None
                 continue
+            if not isinstance(found.contents, (Mapping, bool)):
+                raise UnresolvedError(f"the reference {reference[:200]!r} leads to what is not a JSON Schema")
             targets.append(found.contents)
             waiting.append((found.contents, found.resolver, _specification(found.contents, specification)))
         same_value[id(contents)] = [id(part) for part in (*targets, *_applied(contents)) if isinstance(part, Mapping)]
-        waiting += [
-            (inner.contents, resolver.in_subresource(inner), _specification(inner.contents, specification))
-            for inner in specification.create_resource(contents).subresources()
-        ]
+        try:
+            waiting += [
+                (inner.contents, resolver.in_subresource(inner), _specification(inner.contents, specification))
+                for inner in specification.create_resource(contents).subresources()
+            ]
+        except (AttributeError, TypeError, ValueError):  # outside of the keywords that the check looks at
+            raise UnresolvedError("a reference leads to what is not a JSON Schema") from None
     _check_ends(same_value)
     return specifications.combine(_registry(specifications, documents, retrieves=False))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from itertools import islice, pairwise
 from pathlib import Path
@@ -24,7 +25,6 @@ __all__ = [
     "VALIDATE",
     "JsonSchema",
     "Problem",
-    "not_a_schema",
     "own_schema",
     "registered_schema",
     "unresolved_schema",
@@ -121,32 +121,24 @@ class JsonSchema:
 
         Raises:
             UnresolvedError: A reference leads nowhere.
+            ForeignPatternError: A pattern is of another language.
+            ValueError: It is not a JSON Schema.
         """
+        check = partial(_check, default=_kind(document))
+        check(document)
         address = address or _address(document, file)
-        documents = Documents(address, named={**(named or {}), address: document}, file=file, addresses=addresses)
+        named = {**(named or {}), address: document}
+        documents = Documents(address, named=named, file=file, addresses=addresses, check=check)
         registry = resolved(documents, address)
         return cls(document, text_, _title(document), address, documents.found, registry)
 
     def problem(self) -> Problem:
-        """A function that returns a value's violation of the schema, or None.
-
-        Raises:
-            ValueError: A document is not a JSON Schema.
-        """
+        """A function that returns a value's violation of the schema, or None."""
         jsonschema: Any = require("jsonschema", "json")
-        newest = jsonschema.validators.Draft202012Validator  # also for a dialect that is unknown
-        kind = jsonschema.validators.validator_for(self.document, default=newest)
-        try:
-            for document in self.documents.values():
-                own = jsonschema.validators.validator_for(document, default=kind)
-                own.check_schema(document)
-        except jsonschema.SchemaError as error:
-            raise ValueError(f"{error.json_path}: {error.message}"[:500]) from error
-        except RecursionError as error:
-            raise ValueError(str(error)) from error
-        quadratic = kind.VALIDATORS.get("uniqueItems")
-        if quadratic is not None:
-            kind = jsonschema.validators.extend(kind, {"uniqueItems": partial(_unique_items, quadratic)})
+        kind = _kind(self.document)
+        own = {"uniqueItems": _unique_items, "multipleOf": _multiple_of}
+        changed = {name: partial(own[name], kind.VALIDATORS[name]) for name in own if name in kind.VALIDATORS}
+        kind = jsonschema.validators.extend(kind, changed)
         # By a reference, so that the schema has its address also where it does not give itself one.
         validator = kind({"$ref": self.address}, registry=self._registry)
 
@@ -187,6 +179,8 @@ def own_schema(config: Mapping[str, object], *, follows: bool, has_registry: boo
             return None
         hint = None if isinstance(error, MissingPartError) else _remedy(key)
         raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
+    except ValueError as error:
+        raise ConfigError(f"{key} is not a JSON Schema: {error}", key=key) from error
 
 
 def unresolved_schema(config: Mapping[str, object]) -> tuple[Any, str] | None:
@@ -266,15 +260,54 @@ def registered_schema(
             else f"Register it with its references, or name servers that may be asked in {ADDRESSES.name}",
         ).marked(transient=isinstance(error, UnreachableError), about_record=False) from error
     except (ValueError, RecursionError) as error:
-        raise not_a_schema(registered, error, named_by_record=named_by_record) from error
+        raise _not_a_schema(registered, error, named_by_record=named_by_record) from error
 
 
-def not_a_schema(registered: RegisteredSchema, error: Exception, *, named_by_record: bool) -> SchemaRegistryError:
-    """The error of a registered text that is not a JSON Schema."""
+def _not_a_schema(registered: RegisteredSchema, error: Exception, *, named_by_record: bool) -> SchemaRegistryError:
+    """The error of a registered text that is not a JSON Schema, or of one that Python cannot validate with."""
+    if isinstance(error, ForeignPatternError):
+        return SchemaRegistryError(
+            f"schema {registered.key} of the registry: {error}", hint=f"Set {VALIDATE.name} = false"
+        ).marked(about_record=False)
     return SchemaRegistryError(
         f"schema {registered.key} of the registry is not a JSON Schema: {str(error)[:500]}",
         # the registry has answered, and other records name other schemas
     ).marked(about_record=named_by_record)
+
+
+class ForeignPatternError(ValueError):
+    """A schema is valid elsewhere: regular expressions of JSON Schema are JavaScript's, and its readers' own."""
+
+
+def _kind(document: Any, default: Any = None) -> Any:
+    """The validator of a document's dialect; the newest for none, or an unknown one."""
+    validators: Any = require("jsonschema", "json").validators
+    default = default or validators.Draft202012Validator
+    dialect = document.get("$schema") if isinstance(document, dict) else None
+    return validators.validator_for({"$schema": dialect}, default=default) if isinstance(dialect, str) else default
+
+
+def _check(document: Any, default: Any) -> None:
+    """Check that a document is a JSON Schema.
+
+    Args:
+        document: The document.
+        default: The validator of documents without a dialect.
+
+    Raises:
+        ForeignPatternError: A pattern is of another language.
+        ValueError: It is not a JSON Schema.
+    """
+    jsonschema: Any = require("jsonschema", "json")
+    try:
+        _kind(document, default).check_schema(document)
+    except jsonschema.SchemaError as error:
+        if (error.validator, error.validator_value) == ("format", "regex"):
+            pattern = repr(error.instance)[:200]
+            raise ForeignPatternError(f"the pattern {pattern} is no regular expression of Python's") from None
+        raise ValueError(f"{error.json_path}: {error.message}"[:500]) from error
+    except RecursionError:
+        raise ValueError("it nests too deeply") from None
 
 
 def _title(document: Any) -> str:
@@ -288,7 +321,8 @@ def _joined(path: str) -> bytes:
     text_ = file.read_bytes().decode("utf-8-sig")
     document = read_file(file)
     address = _address(document, file)
-    documents = Documents(address, named={address: document}, file=file)
+    check = partial(_check, default=_kind(document))
+    documents = Documents(address, named={address: document}, file=file, check=check)
     resolved(documents, address, all_of_them=False)  # the others are at addresses, or in the registry
     return json.dumps({_DOCUMENTS: documents.found, "address": address, "text": text_}).encode()
 
@@ -313,6 +347,24 @@ def _unique_items(original: Any, validator: Any, wanted: Any, array: Any, schema
             # The error quotes these; it gets the array that it is about from the validator.
             array = [0, 0]
     yield from original(validator, wanted, array, schema)
+
+
+def _multiple_of(original: Any, validator: Any, divisor: Any, number: Any, schema: Any) -> Iterator[Any]:
+    """``multipleOf`` of decimal fractions, as in Java: 19.99 is a multiple of 0.01, unlike their binary fractions."""
+    if not validator.is_type(number, "number"):
+        return
+    try:
+        quotient = _fraction(number) / _fraction(divisor)
+    except (TypeError, ValueError, ArithmeticError):  # infinite, or of a type of its own; these are only written
+        yield from original(validator, divisor, number, schema)
+        return
+    if quotient.denominator != 1:
+        # The error quotes these; it gets the number that it is about from the validator.
+        yield from original(validator, 2, 1, schema)
+
+
+def _fraction(number: Any) -> Fraction:
+    return Fraction(number if isinstance(number, int) else str(number))
 
 
 def _comparable(value: Any) -> Any:

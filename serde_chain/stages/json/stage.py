@@ -49,7 +49,6 @@ from serde_chain.stages.json.schema import (
     VALIDATE,
     JsonSchema,
     Problem,
-    not_a_schema,
     own_schema,
     registered_schema,
     unresolved_schema,
@@ -151,7 +150,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         self._known = self._writers.known
 
     def _encoder(self, schema: JsonSchema | None, what: str = _OWN) -> Callable[[Any], bytes]:
-        problem = None if schema is None or not self._validates else _problem(schema)
+        problem = None if schema is None or not self._validates else schema.problem()
         encode = _encoder(self._orjson, problem, what, is_key=self._is_key)
         if self._model is None:
             return encode
@@ -197,11 +196,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         frame = cast(Framing, self._framing).frame(registered)
         if not self._validates or (self._schema is not None and registered.text == self._schema.text):
             return _Writer(self._encode, frame)
-        try:
-            schema = registered_schema(registered, self._addresses)
-            schema.problem()
-        except ValueError as error:
-            raise not_a_schema(registered, error, named_by_record=False) from error
+        schema = registered_schema(registered, self._addresses)
         return _Writer(self._encoder(schema, f"schema {registered.key} of the registry"), frame)
 
 
@@ -250,7 +245,7 @@ class JsonDeserializer(UsesRegistry, Deserializer[Any]):
                 hint=f"Set json.schema, or {FRAMING.name} with a registry",
                 key=SCHEMA.name,
             )
-        own = None if self._schema is None or wanted is False or self._model is not None else _problem(self._schema)
+        own = None if self._schema is None or wanted is False or self._model is not None else self._schema.problem()
         read = None if self._model is None else self._model.read
         self._decode = _decoder(
             require("orjson", "json"), None if registry is not None else own, MAX_PARTS.read(config), read
@@ -317,10 +312,7 @@ class JsonDeserializer(UsesRegistry, Deserializer[Any]):
         registered = latest or written
         named_by_record = latest is None
         schema = registered_schema(registered, self._addresses, named_by_record=named_by_record)
-        try:
-            return _Check(schema.problem(), f"schema {registered.key} of the registry")
-        except ValueError as error:
-            raise not_a_schema(registered, error, named_by_record=named_by_record) from error
+        return _Check(schema.problem(), f"schema {registered.key} of the registry")
 
     def _read_framed(self, data: Buffer) -> Any:
         return self._decode(self._document(data, None))
@@ -397,14 +389,6 @@ def _own(config: Mapping[str, object], model: JsonModel | None, *, has_registry:
 
 def _stage_schema(title: str, text: str | None, registry: SchemaRegistry | None) -> StageSchema:
     return StageSchema("JSON", title or None, text, registry)
-
-
-def _problem(schema: JsonSchema) -> Problem:
-    """The check of values against one's own schema."""
-    try:
-        return schema.problem()
-    except ValueError as error:
-        raise ConfigError(f"json.schema is not a JSON Schema: {error}", key=SCHEMA.name) from error
 
 
 def _title_of(text: str) -> str:

@@ -269,6 +269,21 @@ def test_bombs_take_no_more_than_the_limit(codec: str, monkeypatch: pytest.Monke
     assert peak < (12 << 20) + len(data)  # LZMA's dictionary alone takes 8 MiB
 
 
+@pytest.mark.parametrize("codec", CODECS[1:])
+def test_a_refused_bomb_takes_its_limit_once(codec: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    limit = 64 << 20
+    monkeypatch.setattr(container, "_MAX_OUTPUT", limit)
+    data = compressed(encode_long(limit + 1) + bytes(limit + 1), codec)
+    tracemalloc.start()
+    try:
+        with pytest.raises(DecodeError, match=r"more|larger"):
+            read(data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak <= limit * 1.1 + 2 * len(data) + (8 << 20)  # LZMA's dictionary
+
+
 def test_snappy_that_claims_much_reserves_nothing() -> None:
     claim = b"\x80\x80\x80\x40"  # 128 MiB
     data = compressed(b"", "snappy").replace(b"\0" + bytes(4), claim + bytes(4))

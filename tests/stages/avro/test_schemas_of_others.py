@@ -59,6 +59,8 @@ ODD: Mapping[str, tuple[Any, bytes, Any]] = {
     "symbols twice": ({**ENUM, "symbols": ["a", "b", "a"]}, b"\4", "a"),
     "a default that is no symbol": ({**ENUM, "default": "unknown"}, b"\0", "in-progress"),
     "aliases as text": ({**ENUM, "aliases": "other"}, b"\0", "in-progress"),
+    "a type in a type": ({"type": {"type": "int"}}, b"\2", 1),
+    "a union in a type": ({"type": ["null", "int"]}, b"\2\2", 1),
     "an error": ({"type": "error", "name": "Failure", "fields": [{"name": "code", "type": "int"}]}, b"\2", {"code": 1}),
 }
 # Defaults of the wrong type.

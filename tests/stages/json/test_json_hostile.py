@@ -54,3 +54,15 @@ def test_only_some_violations_are_looked_at() -> None:
 def test_depth_is_an_error_of_the_record() -> None:
     with pytest.raises(DecodeError, match=r"does not match json\.schema: it is nested too deep"):
         reader(TREE)(b'{"next":' * 900 + b"1" + b"}" * 900)
+
+
+@pytest.mark.parametrize("text", ["19.99", "0.07", "-3.3", "100.1", "1e300", "10" * 300, "7", "0"])
+def test_multiples_of_decimal_fractions(text: str) -> None:
+    """19.99 / 0.01 is 1998.9999999999998 in binary fractions, and 1e308 / 0.01 infinite."""
+    reader({"multipleOf": 0.01})(text.encode())
+
+
+@pytest.mark.parametrize("text", ["19.999", "0.001", "1e-300"])
+def test_what_is_no_multiple(text: str) -> None:
+    with pytest.raises(DecodeError, match=r"against multipleOf: 0\.01"):
+        reader({"multipleOf": 0.01})(text.encode())

@@ -407,3 +407,50 @@ def test_threads_validate_at_once() -> None:
     write.close()
     read.close()
     assert failures == []
+
+
+# Documents that are no schemas, and what a reference leads to.
+NOT_SCHEMAS: dict[str, Any] = {
+    "properties": {"properties": []},
+    "items of older versions": {"items": [{"type": "integer"}]},
+    "dialect": {"$schema": 5, "type": "integer"},
+    "address": {"$id": "http://[::1", "type": "integer"},
+    "definition": {"$ref": "#/$defs/a", "$defs": {"a": 5}},
+    "outside of keywords": {"$ref": "#/parts/a", "parts": {"a": {"properties": 5}}},
+    "a number outside of keywords": {"$ref": "#/parts/a", "parts": {"a": 5}},
+}
+
+
+@pytest.mark.parametrize("name", NOT_SCHEMAS)
+def test_what_is_no_schema_is_refused_before_its_references_are_followed(
+    contexts: ContextRegistry, tmp_path: Path, name: str
+) -> None:
+    document = NOT_SCHEMAS[name]
+    for side in (SerializerChain, DeserializerChain):
+        with pytest.raises(ConfigError, match="not a JSON Schema"):
+            side.from_config({"value.serializer": "json", "value.deserializer": "json", "json.schema": document})
+    (tmp_path / "other.json").write_text(json.dumps(document))
+    (tmp_path / "main.json").write_text(json.dumps({"$ref": "other.json"}))
+    with pytest.raises(ConfigError, match=r"not a JSON Schema|leads nowhere"):
+        SerializerChain.from_config({"value.serializer": "json", "json.schema.file": str(tmp_path / "main.json")})
+    number = contexts.register("orders-value", json.dumps(document), "JSON")
+    record = b"\0" + number.to_bytes(4, "big") + b"1"
+    config = {"schema.registry.url": contexts.url, "value.deserializer": "json", "json.framing": "confluent"}
+    with pytest.raises(SchemaRegistryError, match="not a JSON Schema"):
+        DeserializerChain.from_config({**config, "json.validate": True})(record, RecordContext("orders", "value", []))
+
+
+@pytest.mark.parametrize("pattern", ["\\p{L}+", "(?<name>x)", "["])
+def test_patterns_of_other_languages_are_no_records_fault(contexts: ContextRegistry, pattern: str) -> None:
+    """JSON Schema's patterns are JavaScript's; readers in Java and JavaScript take them."""
+    document = {"properties": {"name": {"pattern": pattern}}}
+    number = contexts.register("orders-value", json.dumps(document), "JSON")
+    config = {"schema.registry.url": contexts.url, "value.deserializer": "json", "json.framing": "confluent"}
+    record, ctx = b"\0" + number.to_bytes(4, "big") + b'{"name":"x"}', RecordContext("orders", "value", [])
+    assert DeserializerChain.from_config(config)(record, ctx) == {"name": "x"}
+    with pytest.raises(SchemaRegistryError, match="no regular expression of Python") as caught:
+        DeserializerChain.from_config({**config, "json.validate": True})(record, ctx)
+    assert not caught.value.about_record
+    assert "json.validate = false" in str(caught.value)
+    with pytest.raises(ConfigError, match="no regular expression of Python's"):
+        SerializerChain.from_config({"value.serializer": "json", "json.schema": document})
