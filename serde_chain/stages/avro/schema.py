@@ -133,6 +133,12 @@ class AvroSchema:
         return writable(self.parsed, self.named)
 
     @cached_property
+    def text_without_wrong_defaults(self) -> str:
+        """The text for readers that check defaults also where they are not needed; the text itself if none is wrong."""
+        right = changed(self.parsed, lambda part: part.pop(WRONG_DEFAULT, None))
+        return self.text if right is self.parsed else json.dumps(without_marks(right))
+
+    @cached_property
     def without_logical_types(self) -> AvroSchema:
         """The schema of the underlying types; itself if it has no logical types."""
         plain = changed(self.parsed, lambda part: part.pop("logicalType", None))
