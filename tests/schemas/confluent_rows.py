@@ -130,7 +130,7 @@ AVRO: Final[dict[str, tuple[Any, Values]]] = {
     ),
     "a union of primitives": (
         record(("u", ["null", "boolean", "int", "double", "string", "bytes"])),
-        [{"u": value} for value in (None, True, 5, 2.5, "x", b"x", 2**40, [])],
+        [{"u": None}, {"u": True}, {"u": 5}, {"u": 2.5}, {"u": "x"}, {"u": b"x"}, {"u": 2**40}, {"u": []}],
     ),
     "a union at the top": (
         [record(("a", "int"), name="A"), record(("b", "string"), name="B")],

@@ -1,4 +1,4 @@
-"""Ugly registered schemas of Avro in Spark: each engine reads what Arrow reads of the plain ones, and both write alike."""
+"""Ugly registered schemas of Avro in Spark: each engine reads what Arrow reads of the plain ones."""
 
 import json
 from collections.abc import Iterator

@@ -132,8 +132,7 @@ def _strip_options(options: Any) -> None:
 
 def difference(theirs: Any, ours: Any) -> list[str]:
     """The lines in which two descriptors differ, as a patch; none if they do not."""
-    lines = [str(file).splitlines() for file in (theirs, ours)]
-    return list(difflib.unified_diff(*lines, "protoc", "ours", lineterm=""))
+    return list(difflib.unified_diff(str(theirs).splitlines(), str(ours).splitlines(), "protoc", "ours", lineterm=""))
 
 
 def compare(folder: Path, names: Sequence[str], out: Path) -> tuple[list[str], dict[str, list[str]]]:

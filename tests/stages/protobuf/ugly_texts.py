@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 __all__ = ["SYNTAXES", "UglyText"]
 
 SYNTAXES: Final = ("proto2", "proto3", "2023", "2024")
+T = TypeVar("T")
+
 _SCALARS: Final = (
     "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes", "uint32",
     "sfixed32", "sfixed64", "sint32", "sint64",
@@ -177,7 +179,7 @@ class UglyText:
             self._messages.append(_joined(around, group))
             inside = [token for _ in range(2) for token in self._member(numbers, depth + 1, _joined(around, group))]
             return [*label, "group", group, "=", number, "{", *inside, "}"]
-        kind = self._one((*_SCALARS, "enum", "message"))
+        kind, enum = self._one((*_SCALARS, "enum", "message")), ""
         if kind == "enum" and self._enums:
             enum = self._one(list(self._enums))
             of = self._reference(enum)
@@ -188,12 +190,13 @@ class UglyText:
         else:
             of = [kind]
         options = self._options_of(kind, label, self._enums[enum] if kind == "enum" else [], labels=labels)
-        return [*label, *of, name, "=", number, *options, ";"]
+        return [*label, *of, name, "=", str(number), *options, ";"]
 
     def _label(self) -> list[str]:
         if self._syntax == "proto2":
             return [self._one(("optional", "required", "repeated"))]
-        return self._one(([], ["repeated"], ["optional"]) if self._syntax == "proto3" else ([], ["repeated"]))
+        label = self._one(("", "repeated", "optional") if self._syntax == "proto3" else ("", "repeated"))
+        return [label] if label else []
 
     def _options_of(self, kind: str, label: list[str], values: list[str], *, labels: bool) -> list[str]:
         options: list[list[str]] = []
@@ -271,7 +274,7 @@ class UglyText:
 
     # Words
 
-    def _one(self, choices: Any) -> Any:
+    def _one(self, choices: Sequence[T]) -> T:
         return self._random.choice(choices)
 
     def _chance(self, share: float) -> bool:
