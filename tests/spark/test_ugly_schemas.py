@@ -14,7 +14,8 @@ from tests.spark.records import kafka, row
 from tests.stages.avro.test_ugly_schemas import joined, records, text
 from tests.stages.avro.ugly import Ugly
 
-FEW: Final = (1, 17, 33, 49)
+# Wrong defaults (1), an invalid decimal (61), and what only Arrow reads (17).
+FEW: Final = (1, 17, 61)
 OTHERS: Final = [seed for seed in range(80) if seed not in FEW]
 
 

@@ -139,6 +139,16 @@ class AvroSchema:
         return self.text if right is self.parsed else json.dumps(without_marks(right))
 
     @cached_property
+    def text_as_ones_own(self) -> str:
+        """The text for where one's own schema is checked: without invalid logical types and wrong defaults."""
+        try:
+            AvroSchema.parse(self.text, role=Role.OWN)
+        except ValueError:
+            right = changed(self.parsed, lambda part: part.pop(WRONG_DEFAULT, None))
+            return json.dumps(without_marks(right))
+        return self.text
+
+    @cached_property
     def without_logical_types(self) -> AvroSchema:
         """The schema of the underlying types; itself if it has no logical types."""
         plain = changed(self.parsed, lambda part: part.pop("logicalType", None))
