@@ -198,7 +198,7 @@ lock: check-python
 	@$(LOCK) --group build --output-file requirements/build.txt
 	@$(LOCK) --group native --output-file requirements/native.txt
 	@$(LOCK) --constraints requirements/constraints.in --extra all --extra services \
-		--group test --group lint --group docs --group release \
+		--group test --group protoc --group lint --group docs --group release \
 		--output-file requirements/dev.txt pyproject.toml
 	@$(LOCK) --resolution lowest-direct --constraints requirements/constraints.in --extra all --extra services --extra testing \
 		--group test --output-file requirements/lowest.txt pyproject.toml

@@ -54,6 +54,8 @@ class ConfluentRegistries:
         match method, *path:
             case "GET", "schemas", "ids", number:
                 return self.schemas.get_schema(int(number)).to_dict()
+            case "GET", "schemas", "guids", guid:
+                return self.schemas.get_schema_by_guid(guid).to_dict()
             case "GET", "subjects", subject, "versions", version:
                 which: Any = version if version == "latest" else int(version)
                 return self.schemas.get_version(subject, which).to_dict()

@@ -172,12 +172,13 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
         raise _NotNativeError(
             "without a required field, a record that from_avro cannot read looks like one with only null fields"
         )
+    target = reader.text_without_wrong_defaults
     others = f", Python the schema ids other than these {len(branches)}" if open_ended else ""
     return Choice(
         NATIVE,
         f"Spark's from_avro reads {label}{follows}{others}",
         branches=branches,
-        reader=None if all(branch.schema == reader.text for branch in branches) else reader.text,
+        reader=None if all(branch.schema == target for branch in branches) else target,
         label=label,
         markers=markers,
         open_ended=open_ended,
@@ -206,7 +207,7 @@ def _branches(
         raise _NotNativeError("the writers' schema is not configured")
     _check(own)
     prefix = schema_id.encode_single_object(own.fingerprint) if framing == SINGLE_OBJECT else b""
-    return (Branch(prefix, own.text),), reader, False
+    return (Branch(prefix, own.text_without_wrong_defaults),), reader, False
 
 
 def _registered(
@@ -232,7 +233,8 @@ def _registered(
             reason = refused
         else:
             if prefix is not None:
-                branches.append(Branch(prefix, schema.text))
+                # Spark sends a parsed schema to executors, which refuse it for defaults that nothing needs.
+                branches.append(Branch(prefix, schema.text_without_wrong_defaults))
     if not branches:
         raise reason
     return tuple(branches)

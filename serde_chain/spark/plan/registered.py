@@ -66,7 +66,7 @@ def _latest_schema(config: Mapping[str, object], topics: Sequence[str], is_key: 
     finally:
         registry.close()
     newest = max(latest, key=lambda registered: registered.order or 0)
-    return {READER_SCHEMA.name: parse_registered(newest).text}
+    return {READER_SCHEMA.name: parse_registered(newest).text_as_ones_own}
 
 
 def _described(config: Mapping[str, object], topics: Sequence[str], is_key: bool) -> dict[str, object]:

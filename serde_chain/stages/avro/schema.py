@@ -134,6 +134,22 @@ class AvroSchema:
         return with_decimals(writable(self.parsed, self.named))
 
     @cached_property
+    def text_without_wrong_defaults(self) -> str:
+        """The text for readers that check defaults also where they are not needed; the text itself if none is wrong."""
+        right = changed(self.parsed, lambda part: part.pop(WRONG_DEFAULT, None))
+        return self.text if right is self.parsed else json.dumps(without_marks(right))
+
+    @cached_property
+    def text_as_ones_own(self) -> str:
+        """The text for where one's own schema is checked: without invalid logical types and wrong defaults."""
+        try:
+            AvroSchema.parse(self.text, role=Role.OWN)
+        except ValueError:
+            right = changed(self.parsed, lambda part: part.pop(WRONG_DEFAULT, None))
+            return json.dumps(without_marks(right))
+        return self.text
+
+    @cached_property
     def without_logical_types(self) -> AvroSchema:
         """The schema of the underlying types; itself if it has no logical types."""
         plain = changed(self.parsed, lambda part: part.pop("logicalType", None))

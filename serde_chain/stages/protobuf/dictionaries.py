@@ -108,7 +108,8 @@ def filler(descriptor: Any) -> Convert | None:
         descriptor: The message's descriptor; for a ``Struct``, ``Value`` or ``ListValue``, the result is the message.
 
     Returns:
-        The function, which raises EncodeError for a value that is no ``Value``; None if the message holds none.
+        The function, which raises EncodeError for a value that is no ``Value``, and for two fields of a oneof, of which
+        the class would keep the last; None if the message has neither.
 
     Example:
         >>> from google.protobuf.struct_pb2 import Value
@@ -128,16 +129,13 @@ class _Fillers:
         """As :func:`filler`; place is the name of the field, or of the message, for errors."""
         if is_dynamic(descriptor):
             return _of_class(descriptor, place)
-        if not any(map(is_dynamic, messages_within(descriptor))):
+        within = (descriptor, *messages_within(descriptor))
+        if not any(is_dynamic(inner) or _choices(inner) for inner in within):
             return None
         name = descriptor.full_name
         if name not in self._made:
             changed: dict[str, Convert] = {}
-            oneofs = [
-                (field.name, [other.name for other in field.containing_oneof.fields if other is not field])
-                for field in descriptor.fields
-                if is_value(field) and field.containing_oneof is not None
-            ]
+            oneofs = _choices(descriptor)
             self._made[name] = lambda data: _filled(data, changed, oneofs, name)
             changed |= {field.name: each for field in descriptor.fields if (each := self._of_field(field)) is not None}
         return self._made[name]
@@ -174,14 +172,21 @@ def _of_list(one: Convert, place: str) -> Convert:
     return convert
 
 
-def _filled(data: Any, changed: Mapping[str, Convert], oneofs: Iterable[tuple[str, list[str]]], name: str) -> Any:
+def _choices(descriptor: Any) -> list[dict[str, bool]]:
+    """The fields of each oneof of several, with whether None is a value of a field."""
+    oneofs = ({field.name: is_value(field) for field in oneof.fields} for oneof in descriptor.oneofs)
+    return [fields for fields in oneofs if len(fields) > 1]
+
+
+def _filled(data: Any, changed: Mapping[str, Convert], oneofs: Iterable[dict[str, bool]], name: str) -> Any:
     if not isinstance(data, Mapping):
         return data  # a message, or for its class to refuse
-    for field, others in oneofs:
-        if field in data and any(data.get(other) is not None for other in others):
+    for fields in oneofs:
+        given = [field for field in fields if field in data and (fields[field] or data[field] is not None)]
+        if len(given) > 1:
             raise EncodeError(
-                f"several fields of a oneof of {name} are set, {field} among them",
-                hint="In a Value, None is a value: leave the field out",
+                f"{' and '.join(given)} of {name} are set, of which a oneof takes one",
+                hint="Leave out the others; in a Value, None is a value",
             )
     return {**data, **{field: convert(data[field]) for field, convert in changed.items() if field in data}}
 

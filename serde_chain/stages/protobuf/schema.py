@@ -16,7 +16,7 @@ from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas.framing import MessageName, MessageType
 from serde_chain.schemas.parts import Budget
 from serde_chain.schemas.schema_registry import RegisteredSchema, is_configured
-from serde_chain.stages.protobuf import proto_text
+from serde_chain.stages.protobuf import proto_text, proto_writer
 from serde_chain.wire import varint
 
 __all__ = [
@@ -201,7 +201,7 @@ def descriptor_text(file: Any, *, as_proto: bool = False) -> str:
     described = require("google.protobuf.descriptor_pb2", "protobuf").FileDescriptorProto()
     file.CopyToProto(described)
     try:
-        return proto_text.write(described)
+        return proto_writer.write(described)
     except ValueError as error:
         raise ConfigError(
             f"{file.name} cannot be registered: {error}",

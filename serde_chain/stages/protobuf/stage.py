@@ -57,8 +57,8 @@ VALUES: Final = Option("protobuf.values", choice("message", "dict"), "message", 
 _TYPE: Final = "PROTOBUF"
 # Messages of up to this size cannot take much memory, whatever their types.
 _SHORT: Final = 1024
-# Values of up to this many levels are messages of fewer levels than the 100 that readers take.
-_SHALLOW: Final = 30
+# Readers take 100 levels of messages, of which each takes two bytes.
+_SHALLOW: Final = 200
 # Records also name message index paths, each of which takes a descriptor pool.
 _MAX_CLASSES: Final = 1000
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
@@ -162,15 +162,22 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
         partial(serialize, deterministic=True) if protobuf_schema.has_maps(descriptor) else serialize
     )
     make = _maker(message_class)
+    may_be_deep = protobuf_schema.is_recursive(descriptor)
+    unreadable = require("google.protobuf.message", "protobuf").DecodeError
 
     def encode(data: Any) -> bytes:
         try:
-            return write(data if isinstance(data, message_class) else make(data))
+            encoded = write(data if isinstance(data, message_class) else make(data))
+            if may_be_deep and len(encoded) > _SHALLOW:
+                message_class.FromString(encoded)  # the library writes what it refuses to read
         except EncodeError:
             raise
+        except unreadable:
+            raise EncodeError(f"the value nests deeper than readers of {descriptor.full_name} take") from None
         except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
             let_through(error)
             raise EncodeError(f"the value does not match {descriptor.full_name}: {_told(error)}") from None
+        return encoded
 
     return encode
 
@@ -179,7 +186,6 @@ def _maker(message_class: Any) -> Callable[[Any], Any]:
     """A function from a dictionary to a message; for a ``Value`` and its kin, from what it stands for."""
     descriptor = message_class.DESCRIPTOR
     takes_all, fill = dictionaries.is_dynamic(descriptor), dictionaries.filler(descriptor)
-    unreadable = require("google.protobuf.message", "protobuf").DecodeError
 
     def message_of(data: Any) -> Any:
         if not takes_all and not isinstance(data, Mapping):
@@ -191,20 +197,8 @@ def _maker(message_class: Any) -> Callable[[Any], Any]:
         return filled if takes_all else message_class(**filled)
 
     def message_of_any_depth(data: Any) -> Any:
-        is_deep = False
-        try:
-            check_depth(data, _SHALLOW)
-        except ValueError:
-            check_depth(data)
-            is_deep = True
-        try:
-            message = message_of(data)
-            if is_deep:
-                # Readers count messages, of which a level of a Struct has three.
-                message_class.FromString(message.SerializeToString())
-        except unreadable:
-            raise ValueError("the value nests deeper than readers of Protobuf take") from None
-        return message
+        check_depth(data)
+        return message_of(data)
 
     return message_of_any_depth if protobuf_schema.is_recursive(descriptor) else message_of
 
@@ -231,8 +225,8 @@ class _Known(NamedTuple):
 class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads messages of the configured class; without one, of the class described by the registry.
 
-    Reading requires only protobuf's field numbers, so a record's schema is looked up only if it names its message in
-    another way than the configured class is named: it may then be another message.
+    With a class and a registry, a record's schema is looked up to compare the full names of the messages: another file
+    may have another message in the same place. Without a registry, records are trusted to be of the class.
     """
 
     options = (
@@ -276,8 +270,8 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             message = parse(written, data, start)
             return message if as_dict is None else as_dict(message, len(data))
 
-        # KeyError for a schema that must be looked up in the registry first. With a class, only its name is compared.
-        self.plain = None if self._classes.is_scoped and self._class is None else read
+        # KeyError for a schema that must be looked up in the registry first.
+        self.plain = None if self._classes.is_scoped else read
 
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
@@ -418,7 +412,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _known_class(self, key: SchemaKey, name: MessageName, ctx: Context | None) -> _Known:
         """The class of a record's message; KeyError if the registry must be queried first."""
-        if name == self._own_name or self._registry is None:
+        if self._registry is None:
             return self._own_class
         known = self._classes.known((key, name), ctx)
         if known is None:
@@ -428,7 +422,13 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     def _class_for(self, named: tuple[SchemaKey, MessageName], ctx: Context | None) -> _Known:
         """Query the registry, once per schema and message."""
         registry, (key, name) = cast(SchemaRegistry, self._registry), named
-        written = _registered_class(registry.get(key, _TYPE, registry.reading_subject(ctx)), name)
+        registered = registry.get(key, _TYPE, registry.reading_subject(ctx))
+        try:
+            written = _registered_class(registered, name)
+        except SchemaRegistryError:
+            if name != self._own_name:
+                raise
+            return self._own_class  # the file says nothing against it, and is not needed to read the message
         found = written.message_class.DESCRIPTOR.full_name
         if self._wanted is not None and found != self._wanted:
             raise DecodeError(

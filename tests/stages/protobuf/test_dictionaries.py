@@ -25,6 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import ConfigError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain.stages.protobuf import proto_text
+from serde_chain.stages.protobuf.schema import class_at
 from serde_chain.testing import SerializerTests
 
 WELL_KNOWN: Any = (any_pb2, duration_pb2, field_mask_pb2, struct_pb2, timestamp_pb2, wrappers_pb2)
@@ -309,3 +311,55 @@ def test_tables() -> None:
     assert reader()(data)["value"] == {"number_value": 1.0}
     with pytest.raises(ConfigError, match="recursive, for which Arrow has no type"):
         reader(struct_pb2.Struct).to_arrow([data], topic="t")
+
+
+CHOICE = """syntax = "proto3"; message Choice {
+    oneof kind { int32 number = 1; string text = 2; Choice inner = 3; }
+    repeated Choice more = 4; map<string, Choice> named = 5; optional int32 alone = 6; }"""
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [
+        ({"number": 0, "text": "a"}, "number and text"),
+        ({"inner": {}, "text": ""}, "text and inner"),
+        ({"number": 1, "text": "a", "inner": {}}, "number and text and inner"),
+        ({"inner": {"number": 1, "text": "a"}}, "number and text"),
+        ({"more": [{}, {"number": 1, "inner": {}}]}, "number and inner"),
+        ({"named": {"a": {"number": 1, "inner": {}}}}, "number and inner"),
+    ],
+)
+def test_two_fields_of_a_oneof_are_refused(value: Any, names: str) -> None:
+    """The class itself would keep the last, without a word."""
+    kind = class_at([proto_text.parse("choice.proto", CHOICE)], (0,))
+    with pytest.raises(EncodeError, match=f"{names} of Choice are set"):
+        writer(kind)(value)
+
+
+def test_one_field_of_a_oneof() -> None:
+    kind = class_at([proto_text.parse("choice.proto", CHOICE)], (0,))
+    value = {"number": None, "text": "a", "alone": 1, "inner": None, "more": [kind(number=1)]}
+    assert reader(kind)(writer(kind)(value)) == {
+        "text": "a",
+        "alone": 1,
+        "more": [{"number": 1, "more": [], "named": {}}],
+        "named": {},
+    }
+
+
+@pytest.mark.parametrize("levels", [99, 100, 101, 500])
+def test_message_objects_that_readers_refuse_are_refused(levels: int) -> None:
+    """google.protobuf writes them."""
+    kind = class_at([proto_text.parse("choice.proto", CHOICE)], (0,))
+    message = kind()
+    inner = message
+    for _ in range(levels):
+        inner = inner.inner
+    inner.SetInParent()
+    data = message.SerializeToString()
+    if levels > 100:
+        with pytest.raises(EncodeError, match="nests deeper than readers of Choice take"):
+            writer(kind)(message)
+    else:
+        assert writer(kind)(message) == data
+        assert reader(kind)(data)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool
 
-from serde_chain.stages.protobuf import proto_text
+from serde_chain.stages.protobuf import proto_text, proto_writer
 from serde_chain.stages.protobuf.schema import class_at
 from tests.stages.protobuf import protobuf_messages
 
@@ -46,7 +46,7 @@ def test_what_is_written_is_read_again(module: str) -> None:
     file = importlib.import_module(module).DESCRIPTOR
     expected = descriptor_pb2.FileDescriptorProto()
     file.CopyToProto(expected)
-    parsed = proto_text.parse(expected.name, proto_text.write(expected))
+    parsed = proto_text.parse(expected.name, proto_writer.write(expected))
     pool = descriptor_pool.DescriptorPool()
     add(pool, file.dependencies)
     pool.AddSerializedFile(parsed.SerializeToString())  # resolves the types
@@ -62,7 +62,7 @@ def add(pool: Any, files: Any) -> None:
 
 
 def test_a_map_is_written_as_one() -> None:
-    assert "map<string, double> scores = 8;" in proto_text.write(protobuf_messages.FILES[1])
+    assert "map<string, double> scores = 8;" in proto_writer.write(protobuf_messages.FILES[1])
 
 
 PROTO2 = """
@@ -120,7 +120,7 @@ def test_messages_are_named_in_three_ways(name: Any) -> None:
         ('syntax = "proto4";', "unexpected the syntax proto4"),
         ("message A { int32 id = x; }", "unexpected x"),
         ("message A { int32 id = 99999999999; }", "unexpected 99999999999"),
-        ("\n\nmessage A { ? }", r"line 3 has unexpected '\? }'"),
+        ("\n\nmessage A { ? }", r"line 3 has unexpected \?"),
         ("message A {" * 200, "nest deeper than 100 levels"),
         ("/* no end", "line 1 has unexpected"),
         ("words alone", "unexpected words"),
@@ -146,7 +146,7 @@ def test_defaults_and_numbers_as_protoc_has_them() -> None:
     assert string.default_value == "\\ é😀"
     assert low.default_value == "-2147483648"
     assert [value.number for value in file.enum_type[0].value] == [-(2**31), 2**31 - 1]
-    assert proto_text.parse("m.proto", proto_text.write(file)) == file
+    assert proto_text.parse("m.proto", proto_writer.write(file)) == file
     descriptor = class_at([file], (0,)).DESCRIPTOR
     assert descriptor.fields_by_name["data"].default_value == b"a\\\x01\xff\"\n'A\xc3\xa9"
 
@@ -175,3 +175,74 @@ def test_names_over_several_lines() -> None:
 def test_names_that_end_with_a_dot(text: str) -> None:
     with pytest.raises(ValueError, match=r"unexpected|end"):
         proto_text.parse("m.proto", f'syntax = "proto3"; {text}')
+
+
+def parsed(text: str) -> Any:
+    return proto_text.parse("m.proto", text)
+
+
+def test_names_without_spaces_around_their_dots() -> None:
+    file = parsed(
+        'syntax="proto2";message M{optional.M a=1;repeated . M b=2;extensions 9;}extend.M{optional int32 x=9;}'
+    )
+    assert [(field.label, field.type_name) for field in file.message_type[0].field] == [(1, ".M"), (3, ".M")]
+    assert file.extension[0].extendee == ".M"
+
+
+def test_adjacent_texts_are_one() -> None:
+    text = r"""syntax = "pro" 'to2'; import "a" ".proto";
+        message M { optional string s = 1 [default = "\x4" '1' "\1" "2" "\uD83D\uDE00", json_name = "x" "y"]; }"""
+    file = parsed("\ufeff" + text)
+    field = file.message_type[0].field[0]
+    assert (file.dependency, field.json_name) == (["a.proto"], "xy")
+    assert field.default_value == "\x041\x012😀"
+
+
+def test_features_in_braces_and_in_all_places() -> None:
+    text = """edition = "2023"; option features = { enum_type: CLOSED, repeated_field_encoding: EXPANDED
+        [pb.cpp] { legacy_closed_enum: true } };
+        option (more) = { url: "a", [example.com/a%20b!] <x: [1, {y: 2}]> };
+        enum E { A = 1; }
+        message M { repeated E es = 1; map<string, string> names = 2 [features.utf8_validation = NONE];
+            oneof o { option features.(pb.cpp).string_type = VIEW;
+                string s = 3 [features = {utf8_validation: NONE}]; } }"""
+    file = parsed(text)
+    assert (file.options.features.enum_type, file.options.features.repeated_field_encoding) == (2, 2)
+    entry = file.message_type[0].nested_type[0]
+    assert [field.options.features.utf8_validation for field in (*entry.field, file.message_type[0].field[2])] == [
+        3
+    ] * 3
+    fields = class_at([file], (0,)).DESCRIPTOR.fields_by_name
+    assert (fields["es"].is_packed, fields["es"].enum_type.is_closed) == (False, True)
+
+
+def test_message_sets() -> None:
+    file = parsed('syntax = "proto2"; message M { option message_set_wire_format = true; extensions 4 to max; }')
+    assert file.message_type[0].extension_range[0].end == 2**31 - 1
+    assert "message_set_wire_format" in proto_writer.write(file)
+
+
+def test_what_is_written_keeps_the_places_of_messages_and_the_names_of_fields() -> None:
+    """Records name messages by their places, with which maps count."""
+    file = parsed(
+        r'syntax = "proto3"; message M { map<string, N> a = 1 [json_name = "\u00e9\\\n"]; message N {} '
+        "message O {} map<string, O> b = 2; message P {} }"
+    )
+    again = parsed(proto_writer.write(file))
+    assert [nested.name for nested in again.message_type[0].nested_type] == ["AEntry", "N", "O", "BEntry", "P"]
+    assert again == file
+
+
+def test_names_of_optional_fields_and_defaults_of_doubles() -> None:
+    file = parsed('syntax = "proto3"; message M { optional int32 _a = 1; }')
+    assert [oneof.name for oneof in file.message_type[0].oneof_decl] == ["X_a"]
+    file = parsed('syntax = "proto2"; message M { optional double d = 1 [default = 1e400]; }')
+    assert file.message_type[0].field[0].default_value == "inf"
+
+
+@pytest.mark.parametrize("name", ["local", "export"])
+def test_words_of_later_editions_are_names_before(name: str) -> None:
+    file = parsed(f'syntax = "proto3"; message M {{ {name} a = 1; }} message {name} {{}}')
+    assert file.message_type[0].field[0].type_name == name
+    file = parsed(f'edition = "2024"; {name} message M {{ {name} enum E {{ A = 0; }} }}')
+    assert file.message_type[0].enum_type[0].name == "E"
