@@ -225,8 +225,9 @@ class _Known(NamedTuple):
 class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     """Reads messages of the configured class; without one, of the class described by the registry.
 
-    With a class and a registry, a record's schema is looked up to compare the full names of the messages: another file
-    may have another message in the same place. Without a registry, records are trusted to be of the class.
+    Reading requires only protobuf's field numbers, so a record's schema is looked up only if it names its message in
+    another way than the configured class is named: it may then be another message. Confluent's deserializer does not
+    look either.
     """
 
     options = (
@@ -270,8 +271,8 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
             message = parse(written, data, start)
             return message if as_dict is None else as_dict(message, len(data))
 
-        # KeyError for a schema that must be looked up in the registry first.
-        self.plain = None if self._classes.is_scoped else read
+        # KeyError for a schema that must be looked up in the registry first. With a class, only its name is compared.
+        self.plain = None if self._classes.is_scoped and self._class is None else read
 
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""
@@ -412,7 +413,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _known_class(self, key: SchemaKey, name: MessageName, ctx: Context | None) -> _Known:
         """The class of a record's message; KeyError if the registry must be queried first."""
-        if self._registry is None:
+        if name == self._own_name or self._registry is None:
             return self._own_class
         known = self._classes.known((key, name), ctx)
         if known is None:
@@ -422,13 +423,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
     def _class_for(self, named: tuple[SchemaKey, MessageName], ctx: Context | None) -> _Known:
         """Query the registry, once per schema and message."""
         registry, (key, name) = cast(SchemaRegistry, self._registry), named
-        registered = registry.get(key, _TYPE, registry.reading_subject(ctx))
-        try:
-            written = _registered_class(registered, name)
-        except SchemaRegistryError:
-            if name != self._own_name:
-                raise
-            return self._own_class  # the file says nothing against it, and is not needed to read the message
+        written = _registered_class(registry.get(key, _TYPE, registry.reading_subject(ctx)), name)
         found = written.message_class.DESCRIPTOR.full_name
         if self._wanted is not None and found != self._wanted:
             raise DecodeError(
