@@ -72,10 +72,7 @@ class ConfluentRegistry(BaseRegistry):
             self._client = self._library.SchemaRegistryClient.new_client({"timeout": TIMEOUT_S, **settings})
         except (ValueError, TypeError, OSError) as error:
             told = _LOGIN.sub("//…@", str(error))
-            hint = "Begin it with http:// or https://" if told.startswith("Invalid url") else None
-            raise ConfigError(
-                f"the schema registry client refuses its settings: {told}", hint=hint, key=URL.name
-            ) from None
+            raise ConfigError(f"the schema registry client refuses its settings: {told}", key=URL.name) from None
 
     def key_of(self, number: int | UUID) -> SchemaKey:
         """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""

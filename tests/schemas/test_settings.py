@@ -103,7 +103,7 @@ def test_names_of_java_are_translated(kind: dict[str, str], name: str, here: str
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8081", "registry"])
 def test_an_address_begins_with_its_scheme(url: str) -> None:
-    with pytest.raises(ConfigError, match="Begin it with http:// or https://"):
+    with pytest.raises(ConfigError, match=r"expected an address such as http://localhost:8081"):
         reader(url)
 
 
