@@ -84,17 +84,17 @@ check-tools: check-python check-java
 
 venv: $(VENV)/.stamp
 
-# The build tools come first and pinned as well, since a source archive among the dependencies
-# (pyspark) and this project itself are built with them, without pip fetching others unpinned.
+# All that is locked, and this project; jars are fetched meanwhile.
 $(VENV)/.stamp: pyproject.toml requirements/build.txt requirements/dev.txt | check-python
-	@echo "Setting up $(VENV) with $$("$(PYTHON)" --version); about a minute or two ..."
-	@"$(PYTHON)" -m venv $(VENV)
-	@$(BIN)/pip install $(PIP_QUIET) --require-hashes -r requirements/build.txt
-	@$(BIN)/pip install $(PIP_QUIET) --require-hashes --no-build-isolation -r requirements/dev.txt
-	@$(BIN)/pip install $(PIP_QUIET) --no-deps --no-build-isolation --editable .
+	@"$(PYTHON)" requirements/install.py $(VENV) requirements/dev.txt --jars kafka registry spark
+	@touch $@ $(VENV)/.stamp-demo
+
+# What the demo needs, with the same versions; `make venv` adds the rest.
+$(VENV)/.stamp-demo: pyproject.toml requirements/build.txt requirements/demo.txt | check-python
+	@"$(PYTHON)" requirements/install.py $(VENV) requirements/demo.txt --jars kafka spark
 	@touch $@
 
-demo: check-tools venv
+demo: check-tools $(VENV)/.stamp-demo
 	@$(BIN)/serde-chain demo $(ARGS)
 
 chaos: check-tools venv
@@ -135,14 +135,10 @@ kafka-versions: check-tools venv
 
 # Without those that share a Spark session, need a type checker, or look at pages, whose environments are made of what $(VENV) has.
 MOST := -m "not servers and not spark" --ignore tests/test_pages.py --ignore tests/test_wheel.py --ignore tests/site --ignore tests/typing
-# A virtual environment with the requirements of $(1) and this project, at the place $(2), by the interpreter $(3).
-INSTALL = $(3) -m venv $(2) && $(2)/bin/pip install $(PIP_QUIET) --require-hashes -r requirements/build.txt && \
-	$(2)/bin/pip install $(PIP_QUIET) --require-hashes --no-build-isolation -r $(1) && \
-	$(2)/bin/pip install $(PIP_QUIET) --no-deps --no-build-isolation --editable .
 
 # Old versions warn of what newer Pythons and packages have deprecated.
 test-lowest: check-tools
-	@$(call INSTALL,requirements/lowest.txt,$(VENV)-lowest,"$(PYTHON)")
+	@"$(PYTHON)" requirements/install.py $(VENV)-lowest requirements/lowest.txt
 	$(VENV)-lowest/bin/python -m pytest -n $(WORKERS) -W default $(MOST) $(ARGS)
 
 # Names or paths.
@@ -153,7 +149,7 @@ test-pythons: check-tools
 	@[ -n "$(PYTHONS)" ] || { echo "Missing: python3.11, 3.12, 3.13 or 3.14 on PATH, with the venv module. Name" \
 		"some: make test-pythons PYTHONS=\"/path/to/python3.12 /path/to/python3.13\"" >&2; exit 1; }
 	@for python in $(PYTHONS); do own=$(VENV)-$$(basename "$$python"); \
-		$(call INSTALL,requirements/dev.txt,"$$own","$$python") && \
+		"$$python" requirements/install.py "$$own" requirements/dev.txt && \
 		"$$own/bin/python" -m pytest -n $(WORKERS) $(MOST) $(ARGS) || exit 1; done
 
 lint: venv
@@ -200,6 +196,8 @@ lock: check-python
 	@$(LOCK) --constraints requirements/constraints.in --extra all --extra services \
 		--group test --group protoc --group lint --group docs --group release \
 		--output-file requirements/dev.txt pyproject.toml
+	@$(LOCK) --constraints requirements/dev.txt --extra services --extra avro --extra compression --extra json --extra cli \
+		--output-file requirements/demo.txt pyproject.toml
 	@$(LOCK) --resolution lowest-direct --constraints requirements/constraints.in --extra all --extra services --extra testing \
 		--group test --output-file requirements/lowest.txt pyproject.toml
 	@echo "Pinned in requirements/*.txt; now run: make test"

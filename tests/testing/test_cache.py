@@ -1,7 +1,9 @@
 """The cache of what is fetched or built once."""
 
+import re
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -78,3 +80,20 @@ def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("SERDE_CHAIN_CACHE", str(tmp_path / "file"))
     with pytest.raises(ServiceError, match="set SERDE_CHAIN_CACHE to a writable folder"):
         cached("one", lambda _: None, what="one")
+
+
+def test_a_fetch_of_many_seconds_shows_that_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("serde_chain.testing.services.cache._PROGRESS_SECONDS", 0.01)
+    shown = threading.Event()
+    write = sys.stderr.write
+
+    def watch(text: str) -> int:
+        if re.fullmatch(r"serde-chain: getting part one \.\.\. \d+ s\n", text):
+            shown.set()
+        return write(text)
+
+    monkeypatch.setattr(sys.stderr, "write", watch)
+    cached("one", lambda _folder: None if shown.wait(30) else pytest.fail("no progress"), what="part one")
+    assert capsys.readouterr().err.splitlines()[-1].startswith("serde-chain: got part one in ")

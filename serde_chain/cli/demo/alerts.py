@@ -86,7 +86,9 @@ def run_demo(console: Console, records: int, *, keep: bool = False, store: str =
         payloads.mkdir()
     try:
         console.print("Starting a Kafka broker (fetched once, about a minute the first time) …")
-        with KafkaBroker() as broker:
+        with contextlib.ExitStack() as stack:
+            with console.status("The broker starts …"):
+                broker = stack.enter_context(KafkaBroker())
             broker.create_topic(TOPIC)
             config = {
                 "bootstrap.servers": broker.bootstrap_servers,
@@ -101,11 +103,12 @@ def run_demo(console: Console, records: int, *, keep: bool = False, store: str =
             digests = _produce(console, config, records)
             _compare(console, config, digests)
             console.print("Starting Spark, with its Kafka connector …")
-            with spark_session("serde-chain demo", log=folder / "spark.log") as spark:
-                rows = _read_in_spark(console, spark, config, digests.pixels)
-                figures = _report(console, config, payloads)
-                console.print(rows)
-                swept = sweep_after_a_kill(console, spark, config, TOPIC, folder / "deleted.jsonl")
+            with console.status("Spark starts …"):
+                spark = stack.enter_context(spark_session("serde-chain demo", log=folder / "spark.log"))
+            rows = _read_in_spark(console, spark, config, digests.pixels)
+            figures = _report(console, config, payloads)
+            console.print(rows)
+            swept = sweep_after_a_kill(console, spark, config, TOPIC, folder / "deleted.jsonl")
         console.print(
             f"[bold green]All {records} records came back unchanged[/], from the consumer and in the Spark DataFrame "
             "(digests compared). The broker and Spark are stopped."

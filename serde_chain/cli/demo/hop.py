@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import ExitStack
 from typing import Any
 
 from rich.console import Console
@@ -39,28 +40,31 @@ def run_hop_demo(console: Console) -> dict[str, Any]:
     from serde_chain.testing.services import KafkaBroker, OffloadServer
 
     console.print("Starting a Kafka broker with users and permissions (fetched once, about a minute the first time) …")
-    with KafkaBroker() as broker:
+    with ExitStack() as stack:
+        with console.status("The broker starts …"):
+            broker = stack.enter_context(KafkaBroker())
         console.print("Starting an offload server, which announces itself on the broker's topic sys.metadata …")
-        with OffloadServer(broker=broker.client_config(), announce=True) as server:
-            broker.create_topic(TOPIC)
-            broker.allow(USER, ["READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"], topic=TOPIC)
-            broker.allow(USER, ["READ", "DESCRIBE"], topic="sys.metadata")
-            broker.allow(USER, ["READ"], group="*")
-            config = {
-                **broker.client_config(USER),
-                "value.serializers": "json, large-message",
-                "value.deserializers": "large-message, json",
-                "large.message.payload.store.class": "hop",
-                "large.message.format": "hop",
-            }
-            console.print(config_table("The configuration of producer and consumer", config))
-            messages = {key: _message(size) for key, size in _SIZES.items()}
-            headers = [("made-by", b"serde-chain demo")]
-            records = [{"value": value, "key": key, "headers": headers} for key, value in messages.items()]
-            produce(config, TOPIC, records)
-            came = list(consume(config, TOPIC, len(messages), group=f"{USER}-demo"))
-            _compare(came, {key: _digest(value) for key, value in messages.items()})
-            figures = _report(console, config, came, server.url)
+        with console.status("The server starts …"):
+            server = stack.enter_context(OffloadServer(broker=broker.client_config(), announce=True))
+        broker.create_topic(TOPIC)
+        broker.allow(USER, ["READ", "WRITE", "DESCRIBE", "DESCRIBE_CONFIGS"], topic=TOPIC)
+        broker.allow(USER, ["READ", "DESCRIBE"], topic="sys.metadata")
+        broker.allow(USER, ["READ"], group="*")
+        config = {
+            **broker.client_config(USER),
+            "value.serializers": "json, large-message",
+            "value.deserializers": "large-message, json",
+            "large.message.payload.store.class": "hop",
+            "large.message.format": "hop",
+        }
+        console.print(config_table("The configuration of producer and consumer", config))
+        messages = {key: _message(size) for key, size in _SIZES.items()}
+        headers = [("made-by", b"serde-chain demo")]
+        records = [{"value": value, "key": key, "headers": headers} for key, value in messages.items()]
+        produce(config, TOPIC, records)
+        came = list(consume(config, TOPIC, len(messages), group=f"{USER}-demo"))
+        _compare(came, {key: _digest(value) for key, value in messages.items()})
+        figures = _report(console, config, came, server.url)
     console.print(
         f"[bold green]Both messages came back unchanged[/] (digests compared), with key and headers. The user {USER} "
         "logged in to broker and server with the same password; hop-client reads the same messages. Broker and server "

@@ -47,7 +47,8 @@ def sweep_after_a_kill(
     """
     before = _references(config, topic)
     console.print("A producer is killed between the upload of a payload and its record …")
-    left = _killed_producer(config, topic, before)
+    with console.status("Waiting for its payload …"):
+        left = _killed_producer(config, topic, before)
     with _quiet(), console.status("Sweeping: comparing the store with the records …"):
         from serde_chain.spark.jobs import sweep
 

@@ -4,12 +4,15 @@ import fcntl
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from serde_chain.testing.services.errors import ServiceError
+
+_PROGRESS_SECONDS = 5.0
 
 
 def cache_folder() -> Path:
@@ -54,11 +57,31 @@ def _fill(folder: Path, fill: Callable[[Path], None], what: str) -> None:
     sys.stderr.write(f"serde-chain: getting {what}, once ...\n")
     sys.stderr.flush()
     try:
-        fill(partial)
+        with _progress(what, started):
+            fill(partial)
         partial.rename(folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
     sys.stderr.write(f"serde-chain: got {what} in {time.monotonic() - started:.0f} s\n")
+
+
+@contextmanager
+def _progress(what: str, started: float) -> Iterator[None]:
+    """Print a line every few seconds, since a fetch can take minutes."""
+    done = threading.Event()
+
+    def show() -> None:
+        while not done.wait(_PROGRESS_SECONDS):
+            sys.stderr.write(f"serde-chain: getting {what} ... {time.monotonic() - started:.0f} s\n")
+            sys.stderr.flush()
+
+    thread = threading.Thread(target=show, name="progress of a fetch", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
 
 
 @contextmanager

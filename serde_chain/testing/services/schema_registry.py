@@ -54,7 +54,7 @@ class SchemaRegistry(Service):
         return {"subject.name.strategy": topic_subject_name_strategy}
 
     def _prepare(self, folder: Path) -> list[str]:
-        program = jars("registry", _unpack)
+        program = registry_program()
         return [
             java_21(),
             "-Xmx512m",
@@ -76,6 +76,16 @@ class SchemaRegistry(Service):
 
     def _ready(self) -> bool:
         return http_answers(self._port(), f"{_API}/subjects")
+
+
+def registry_program() -> Path:
+    """The folder with the registry's program, fetched on first use.
+
+    Raises:
+        ServiceMissingError: pyspark or Java is not installed.
+        ServiceDownloadError: It could not be fetched.
+    """
+    return jars("registry", _unpack)
 
 
 def _unpack(folder: Path) -> None:

@@ -1,0 +1,30 @@
+"""Fetches servers ahead of their first use: ``python -m serde_chain.testing.services kafka registry spark``."""
+
+import argparse
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+from serde_chain.testing.services.errors import ServiceError
+from serde_chain.testing.services.jars import jars
+from serde_chain.testing.services.schema_registry import registry_program
+
+_FETCH = {"kafka": partial(jars, "kafka"), "registry": registry_program, "spark": partial(jars, "spark")}
+
+
+def main() -> None:
+    """Fetch the parts that the command line names, side by side."""
+    parser = argparse.ArgumentParser(prog="python -m serde_chain.testing.services", description="Fetch servers.")
+    parser.add_argument("parts", nargs="+", choices=sorted(_FETCH))
+    parts = parser.parse_args().parts
+    with ThreadPoolExecutor(len(parts)) as pool:
+        fetched = [pool.submit(_FETCH[part]) for part in parts]
+    try:
+        for one in fetched:
+            one.result()
+    except ServiceError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()
