@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
-from tests import botocore_models, scheduling, shared_servers
+from tests import botocore_models, scheduling, shared_servers, tiers
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
 from tests.hypothesis_profiles import load_profile
 from tests.java_serdes import JavaSerde
@@ -74,13 +74,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Order the tests: for workers the longest units first, otherwise the quick tests first and Spark last."""
+    """Mark what `make test` leaves out, and order the tests.
+
+    For workers the longest units come first, otherwise the quick tests, and Spark last.
+    """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
         if item.get_closest_marker("spark"):
             # pyspark leaves the sockets of results to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+    tiers.mark_full(items)
     items.sort(key=_cost, reverse=is_worker(config))
 
 

@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from xdist.remote import Producer
 
 SPARK, JOBS, HOP = "spark", "spark jobs", "hop"
-# `make test` has some 300 tests with a Spark session, which two workers would not run sooner.
-_MANY = 400
+# More than `make test` has: two workers would not run those sooner.
+_MANY = 100
 
 
 def unit(item: pytest.Item) -> str:

@@ -42,6 +42,7 @@ def test_a_quick_run_writes_and_checks(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("more", "code"), [(["--check"], 1), ([], 0)])
 def test_what_is_out_of_bounds_is_named_and_only_checking_makes_it_an_error(
     tmp_path: Path, more: list[str], code: int

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 from serde_chain import Producer
 from serde_chain.cli.values import as_json, as_line
@@ -23,6 +24,7 @@ def test_long_names_are_cut() -> None:
     assert len(as_line(np.zeros(1, [(f"field {number}", "i1") for number in range(1000)]))) < 200
 
 
+@pytest.mark.full
 def test_arrays_and_tables_become_files(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     config = {**broker.client_config(), "key.serializer": "string", "key.deserializer": "string"}
     image = np.arange(12, dtype="f4").reshape(3, 4)

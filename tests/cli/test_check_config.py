@@ -180,6 +180,7 @@ def test_defaults_that_depend_on_more_than_the_key(tmp_path: Path) -> None:
     assert "large.message.id = random (default; content if the client sees that the topic is compacted)\n" in shown
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("registry", "shown", "hidden"),
     [
@@ -354,6 +355,7 @@ def test_a_key_of_the_client_is_checked_beside_a_missing_stage() -> None:
     assert [error.context.get("key") for error in wrong] == ["value.serializers", "linger.ms"]
 
 
+@pytest.mark.full
 def test_the_store_of_fields_and_their_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     text = '"value.serializers" = "{}"\n"large.fields.paths" = "cutout"\n"large.fields.min.bytes" = {}\n'

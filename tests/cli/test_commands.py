@@ -72,6 +72,7 @@ def test_check_config_prints_the_chains(file: Path) -> None:
     assert "hush" not in shown
 
 
+@pytest.mark.full
 def test_check_config_prints_json(file: Path) -> None:
     output = run("check-config", "--json", file).stdout
     assert "hush" not in output

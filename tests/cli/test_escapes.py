@@ -156,6 +156,7 @@ def test_produce_of_a_file_with_such_a_name(config: Path, new_topic: NewTopic, t
     harmless(done.stderr)
 
 
+@pytest.mark.full
 def test_consume_and_inspect(config: Path, broker: KafkaBroker, topic: str) -> None:
     producer = confluent_kafka.Producer(broker.client_config())
     for value in (TITLE.encode(), b"passed\rfailed", json.dumps(TITLE).encode()):

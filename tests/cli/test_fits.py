@@ -101,6 +101,7 @@ def test_what_is_no_image_has_no_picture(data: bytes) -> None:
     assert picture(data) is None
 
 
+@pytest.mark.full
 def test_a_bomb_is_not_decompressed() -> None:
     bomb = zlib.compressobj(9, wbits=31)
     head = fits(np.zeros((1000, 1000), "f8"))

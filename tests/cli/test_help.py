@@ -114,6 +114,7 @@ def examples_of(path: tuple[str, ...]) -> list[str]:
     return [line.strip() for line in examples.splitlines()]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
 def test_help_has_an_example_that_is_right(
     path: tuple[str, ...], folder: Path, monkeypatch: pytest.MonkeyPatch
@@ -161,6 +162,7 @@ def serve(arguments: list[str], folder: Path) -> None:
     assert server.returncode == 0
 
 
+@pytest.mark.full
 def test_keys_of_other_clients_are_no_news(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     config = tmp_path / "client.properties"
     config.write_text(

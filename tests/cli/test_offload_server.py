@@ -58,6 +58,7 @@ def running(*arguments: object) -> Iterator[str]:
         server.communicate(timeout=30)
 
 
+@pytest.mark.full
 def test_add_user(tmp_path: Path) -> None:
     file = tmp_path / "users.json"
     assert "was added" in run("add-user", file, "alice", "--password-stdin", text="pencil-1\n").stdout
@@ -183,6 +184,7 @@ def test_list_and_remove_tokens(tmp_path: Path) -> None:
     assert "has no token of tom" in run("remove-token", file, "tom", code=1).stderr
 
 
+@pytest.mark.full
 def test_tokens_over_plain_http_only_where_asked_for(files: list[object], tmp_path: Path) -> None:
     run("add-token", tmp_path / "tokens.toml", "tom")
     given = [*files, "--port", 0, "--tokens", tmp_path / "tokens.toml"]

@@ -75,6 +75,7 @@ def consumed(*arguments: object, code: int = 0) -> list[dict[str, Any]]:
     return [json.loads(line) for line in run("consume", *arguments, "--json", code=code).stdout.splitlines()]
 
 
+@pytest.mark.full
 def test_files_go_there_and_back(plain: Path, topic: str, tmp_path: Path) -> None:
     folder = tmp_path / "files"
     (folder / "m51").mkdir(parents=True)
@@ -145,6 +146,7 @@ def test_records_go_from_topic_to_topic(configure: Configure, topic: str, new_to
     assert [{**one, "topic": topic} for one in copied] == [json.loads(line) for line in first.splitlines()]
 
 
+@pytest.mark.full
 def test_keys_in_lines_and_partitions(configure: Configure, new_topic: NewTopic) -> None:
     path = configure("string", "string", **{"key.serializer": "integer", "key.deserializer": "integer"})
     topic = new_topic(3)
@@ -232,6 +234,7 @@ def test_records_are_selected(plain: Path, counted: str, options: list[str], exp
     assert [record["offset"] for record in consumed(plain, counted, *options)] == expected
 
 
+@pytest.mark.full
 def test_several_partitions_are_read_to_their_ends(plain: Path, new_topic: NewTopic) -> None:
     topic = new_topic(3)
     run("produce", plain, topic, stdin="\n".join(map(str, range(300))))
@@ -260,6 +263,7 @@ def test_what_is_piped_in_is_counted_without_a_stream(avro: Path, topic: str) ->
     )
 
 
+@pytest.mark.full
 def test_raw_is_without_a_download(plain: Path, topic: str, tmp_path: Path) -> None:
     run("produce", plain, topic, "-", stdin="a" * 5000)
     [payload] = [
@@ -273,6 +277,7 @@ def test_raw_is_without_a_download(plain: Path, topic: str, tmp_path: Path) -> N
     assert failed["offset"] == 0
 
 
+@pytest.mark.full
 def test_records_of_no_chain_are_told_and_passed_over(broker: KafkaBroker, avro: Path, topic: str) -> None:
     run("produce", avro, topic, stdin='{"name": "M 51", "pixels": {"base64": ""}}')
     producer = confluent_kafka.Producer(broker.client_config())
@@ -372,6 +377,7 @@ def test_images_among_the_fields_are_files_of_their_own(avro: Path, topic: str, 
 # A look changes nothing
 
 
+@pytest.mark.full
 def test_a_look_joins_no_group_and_commits_nothing(broker: KafkaBroker, plain: Path, counted: str) -> None:
     with plain.open("a") as file:
         file.write(f"group.id = readers-{counted}\nserde.error.policy = dead-letter\nserde.dead.letter.topic = dead\n")
@@ -386,6 +392,7 @@ def test_a_look_joins_no_group_and_commits_nothing(broker: KafkaBroker, plain: P
     assert "serde-chain" not in {group.group_id for group in groups.valid}
 
 
+@pytest.mark.full
 def test_reading_a_topic_is_enough(broker: KafkaBroker, counted: str, tmp_path: Path) -> None:
     broker.allow("bob", ["READ"], topic=counted)
     path = tmp_path / "bob.properties"
@@ -397,6 +404,7 @@ def test_reading_a_topic_is_enough(broker: KafkaBroker, counted: str, tmp_path: 
 # How it ends
 
 
+@pytest.mark.full
 def test_following_ends_with_ctrl_c(plain: Path, counted: str) -> None:
     process = subprocess.Popen(
         [*COMMAND, "consume", str(plain), counted, "--last", "1", "--follow"],
@@ -414,6 +422,7 @@ def test_following_ends_with_ctrl_c(plain: Path, counted: str) -> None:
     assert (process.returncode, out, err) == (130, "", "Interrupted\n")
 
 
+@pytest.mark.full
 def test_what_was_read_is_sent_at_ctrl_c(plain: Path, topic: str) -> None:
     process = subprocess.Popen(
         [*COMMAND, "produce", str(plain), topic],
@@ -507,6 +516,7 @@ def test_a_traceback_is_for_those_who_ask(tmp_path: Path) -> None:
     run("produce", path, "t", code=1)
 
 
+@pytest.mark.full
 def test_a_configuration_of_a_writer_is_told_to_a_reader(
     broker: KafkaBroker, new_topic: "NewTopic", tmp_path: Path
 ) -> None:
@@ -517,6 +527,7 @@ def test_a_configuration_of_a_writer_is_told_to_a_reader(
     assert run("consume", config, topic, "--raw").stderr == ""
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("fetch", ["eager", "lazy"])
 def test_fields_go_to_the_store_and_back(configure: Configure, topic: str, tmp_path: Path, fetch: str) -> None:
     settings = {"avro.schema": SCHEMA, "large.fields.paths": "pixels", "large.fields.min.bytes": 100}

@@ -222,6 +222,7 @@ def test_any_system_call_may_fail_and_the_process_goes_on(tmp_path: Path, number
     assert at > failures > 30
 
 
+@pytest.mark.full
 # Between being opened and being kept, a file that an interrupt takes away is closed by the garbage collector.
 @pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")
 @pytest.mark.parametrize("fsync", [False, True])

@@ -314,6 +314,7 @@ def test_a_malformed_placeholder_is_counted_but_no_live_reference(
     assert warning.startswith("1 unreadable placeholders keep only the payloads that they name")
 
 
+@pytest.mark.full
 def test_names_are_found_in_linear_time() -> None:
     begun = time.monotonic()
     for data in (b"x" * 4_000_000, b"t/" * 2_000_000, b"t/%s/" % (b"0" * 64) * 50_000, b"/ " * 2_000_000):

@@ -72,6 +72,7 @@ def test_avro_types_that_double() -> None:
     assert "more than 10000 fields" in read_in_a_child(AVRO, encode_long(25), "arrow")
 
 
+@pytest.mark.full
 def test_avro_types_that_double_and_that_the_reader_leaves_out() -> None:
     for leaf in ("null", "int"):
         inner = doubling(26, leaf)
@@ -112,6 +113,7 @@ def protobuf(levels: int, width: int) -> dict[str, Any]:
     }
 
 
+@pytest.mark.full
 def test_messages_of_many_fields_that_are_not_set() -> None:
     told = read_in_a_child(protobuf(2, 3000), b"\n\0" * 500, "object")
     assert "parts" in told
@@ -119,6 +121,7 @@ def test_messages_of_many_fields_that_are_not_set() -> None:
     assert "parts" in read_in_a_child(protobuf(2, 3000), b"\n\0" * 500, "arrow")
 
 
+@pytest.mark.full
 def test_messages_that_take_a_thousand_times_their_bytes_are_not_parsed() -> None:
     """1 MB, which compress stages make of 60 bytes."""
     config = {**protobuf(2, 3000), "protobuf.values": "message"}

@@ -86,6 +86,7 @@ def write_latest(url: str, **settings: object) -> Any:
         return chain({"id": 1}, RecordContext("0", "value", []))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("settings", [{}, APICURIO], ids=["confluent", "apicurio"])
 @pytest.mark.parametrize("shape", ["chain", "wide"])
 def test_too_many_references_cost_one_record(chained: Chained, shape: str, settings: dict[str, str]) -> None:

@@ -269,6 +269,7 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
 
 
+@pytest.mark.full
 def test_the_command(config: dict[str, Any], new_topic: NewTopic, fill: Fill, tmp_path: Path) -> None:
     source, target = new_topic(), new_topic()
     fill(source, [{"value": b"%d" % number} for number in range(10)])

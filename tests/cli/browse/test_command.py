@@ -65,6 +65,7 @@ def hang(_data: bytes, _ctx: object) -> bytes:
         threading.Event().wait(0.1)  # as Python code does, it lets signals through
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("command", ["browse", "consume"])
 def test_sigterm_ends_it_at_once(broker: KafkaBroker, topic: str, tmp_path: Path, command: str) -> None:
     path = tmp_path / "client.toml"

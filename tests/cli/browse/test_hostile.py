@@ -68,6 +68,7 @@ def test_a_record_that_is_too_large_is_not_decoded(
     assert "00000000  22 78" in page
 
 
+@pytest.mark.full
 def test_an_object_of_very_many_items(
     open_pages: OpenPages, broker: KafkaBroker, config: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +266,7 @@ def test_only_the_head_of_a_payload(
     assert answer.headers["content-disposition"].endswith('.zst"')
 
 
+@pytest.mark.full
 def test_a_signal_ends_it_in_order_while_payloads_come(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     (tmp_path / "client.toml").write_text(
         f'"bootstrap.servers" = "{broker.bootstrap_servers}"\n"value.serializers" = "bytes, large-message"\n'

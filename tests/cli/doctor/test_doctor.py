@@ -187,6 +187,7 @@ def test_folders_that_other_machines_do_not_see(
     assert bool(messages) is (said is not None)
 
 
+@pytest.mark.full
 def test_problems_of_records_as_rows(cluster: Make, tmp_path: Path) -> None:
     looked = cluster()
     producer = confluent_kafka.Producer(looked.broker.client_config())
@@ -431,6 +432,7 @@ IRRELEVANT: dict[str, Any] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("rules", [None, *IRRELEVANT])
 def test_a_bucket_that_keeps_the_payloads_of_deleted_records(
     cluster: Make, s3_server: S3Server, tmp_path: Path, rules: str | None

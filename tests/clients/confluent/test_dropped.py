@@ -65,6 +65,7 @@ def _memory() -> None:
     MemoryStore.clear()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_what_it_had_is_sent_and_the_client_ends(
     broker: KafkaBroker, topic: str, way: str, caplog: pytest.LogCaptureFixture

@@ -203,6 +203,7 @@ def soft_limit() -> Iterator[list[str]]:
         signal.signal(signal.SIGALRM, before)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("headers", [True, False])
 @pytest.mark.parametrize("how", WAYS)
 def test_what_a_handler_raises_is_no_verdict_on_a_record_and_comes_out_unchanged(

@@ -200,6 +200,7 @@ print(peak_bytes() - before)
     assert int(done.stdout) <= 32 << 20
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("operation", ["publish", "download"])
 def test_memory_of_a_large_record(hop_config: Mapping[str, object], operation: str) -> None:
     """In a process of its own, by what the system says: tracemalloc does not see all."""

@@ -157,6 +157,7 @@ def test_announcement(own_broker: KafkaBroker) -> None:
     assert [json.loads(value) for value in values[4::2]] == [{METADATA_KEY: "https://c"}] * 3
 
 
+@pytest.mark.full
 def test_server_by_the_brokers_acls(own_broker: KafkaBroker, new_message: NewMessage) -> None:
     topic = f"test-{uuid.uuid4().hex[:8]}"
     own_broker.create_topic(topic)

@@ -139,6 +139,7 @@ def test_two_servers_with_one_folder(tmp_path: Path) -> None:
     make().close()
 
 
+@pytest.mark.full
 def test_a_killed_server_gives_its_folder_back(new_message: NewMessage) -> None:
     with OffloadServer() as server:
         done = subprocess.run(
@@ -166,6 +167,7 @@ def client_of(server: OffloadServer, user: str = "alice") -> httpx2.Client:
     return httpx2.Client(base_url=server.url, auth=ScramAuth(user, server.users[user]), timeout=60)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_a_killed_server_leaves(new_message: NewMessage, shared: bool) -> None:
     body = new_message(bytes(4_000_000)).body

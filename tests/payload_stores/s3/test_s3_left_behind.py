@@ -37,6 +37,7 @@ except PayloadStoreUnavailableError as error:
 # The program
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_program_ends_although_parts_hang(serve: Any, direction: str) -> None:
     """Its timeouts of the single request are far beyond the deadline, and beyond this test's."""

@@ -218,6 +218,7 @@ def test_inspect_names_them(
     assert names == [f"a reference ({name})" for name in NAMES]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("at", range(7), ids=lambda at: f"{at}-{NAMES[at]}")
 def test_each_command_knows_each(  # noqa: PLR0917, fixtures
     broker: KafkaBroker,

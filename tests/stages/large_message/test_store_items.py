@@ -199,6 +199,7 @@ def test_items_in_toml(tmp_path: Path) -> None:
     read.close()
 
 
+@pytest.mark.full
 def test_check_config_shows_items_without_their_secrets(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     path.write_text(TOML % (tmp_path / "payloads"))

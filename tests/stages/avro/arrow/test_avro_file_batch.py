@@ -94,6 +94,7 @@ def test_a_file_of_more_parts_than_bytes_is_no_row() -> None:
     assert "parts" in str(result.errors[1])
 
 
+@pytest.mark.full
 def test_the_parts_of_all_rows_are_not_objects_at_once() -> None:
     # Each row is what a record may be: 99,000 items that take no bytes.
     schema = {"type": "array", "items": "null"}

@@ -1,0 +1,81 @@
+"""What `make test` leaves to `make test-all`, beside the tests that are marked ``full`` in their files.
+
+`make test` is for whoever has changed a line: each module, on real servers, in a few minutes. So it has of Spark one
+test for each thing that Spark does, and of products each pair of values.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from itertools import combinations
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["SPARK", "is_representative", "mark_full", "pairwise"]
+
+# Each test with a Spark session takes seconds, and all of them share one process. The others are products of engine,
+# mode and format.
+SPARK = {
+    "read": "tests/spark/test_decode.py::test_batch",
+    "streaming": "tests/spark/test_decode.py::test_structured_streaming",
+    "write": "tests/spark/test_sink.py::test_encode[auto]",
+    "payloads": "tests/spark/test_resolve.py::test_resolve[arrow]",
+    "fields": "tests/spark/test_large_fields.py::test_decode[arrow]",
+    "sweep": "tests/jobs/test_sweep.py::test_orphans_go_and_what_is_in_use_stays[spark]",
+    "audit": "tests/jobs/test_audit.py::test_what_is_gone_or_changed_is_reported[spark-True]",
+    "migrate": "tests/jobs/test_migrate.py::test_all_of_a_record_is_kept[spark]",
+}
+"""What `make test` has of Spark: a test, with its parameters or with all of them."""
+
+
+def mark_full(items: Iterable[pytest.Item]) -> None:
+    """Mark what `make test` leaves out; a file with ``pytest.mark.full`` on a test says so itself."""
+    functions: dict[str, list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if item.get_closest_marker("spark"):
+            if not is_representative(item.nodeid):
+                item.add_marker(pytest.mark.full)
+        elif getattr(item, "callspec", None) is not None and not item.get_closest_marker("full"):
+            functions[item.nodeid.partition("[")[0]].append(item)
+    for cases in functions.values():
+        places = [item.callspec.indices for item in cases]  # type: ignore[attr-defined]
+        rows = _rows(places)
+        if len(rows[0]) > 2:
+            kept = pairwise(rows)
+            for number, item in enumerate(cases):
+                if number not in kept:
+                    item.add_marker(pytest.mark.full)
+
+
+def is_representative(nodeid: str) -> bool:
+    """Whether a test with a Spark session is one of `SPARK`."""
+    return nodeid in SPARK.values() or nodeid.partition("[")[0] in SPARK.values()
+
+
+def _rows(places: Sequence[dict[str, int]]) -> list[tuple[int, ...]]:
+    """The place of each case on each list of a product; the parameters of one list have the same place."""
+    lists = sorted({tuple(place.get(name, -1) for place in places) for name in places[0]})
+    return list(zip(*lists, strict=True))
+
+
+def pairwise(rows: Sequence[tuple[int, ...]]) -> set[int]:
+    """Numbers of the rows of a product that have, together, each pair of values of any two of its lists.
+
+    Args:
+        rows: For each case, its place on each list.
+    """
+    shortest = min(len(set(column)) for column in zip(*rows, strict=True))
+    # Along diagonals, where neighbours have no pair in common, so that few rows are enough.
+    order = sorted(range(len(rows)), key=lambda number: sum(rows[number]) % shortest)
+    seen: set[tuple[tuple[int, int], ...]] = set()
+    kept = set()
+    for number in order:
+        pairs = set(combinations(enumerate(rows[number]), 2))
+        if not pairs <= seen:
+            seen |= pairs
+            kept.add(number)
+    return kept
