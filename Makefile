@@ -7,12 +7,15 @@
 #   make test-servers   tests on servers of three clouds, of a fault-injecting proxy, and of the site in a browser
 #   make native         the compiled part (native/) built and installed into .venv, in a minute: needs cargo
 #   make test-native    the compiled part compared with fastavro, and the tests of Avro with it
+#   make test-pure      the same tests without the compiled part, which is removed from .venv
+#   make nightly        more examples, rounds and kills of what test-all has few of: hours
 #   make test-lowest    most tests, with the lowest versions of other packages that pyproject.toml allows
 #   make test-pythons   most tests, with each Python from 3.11 on that this machine has
 #   make chaos          processes killed and interrupted: make chaos ARGS="--rounds 1000 --seed 7"
 #   make spark-versions some tests with other versions of pyspark: make spark-versions ARGS="4.0.5 4.3.0"
 #   make kafka-versions some tests with other versions of Kafka: make kafka-versions KAFKAS="4.2.2 4.4.0"
 #   make lint           ruff, mypy --strict, import-linter
+#   make lint-native    rustfmt and clippy
 #   make audit          known vulnerabilities of what is pinned (asks OSV)
 #   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
 #   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
@@ -24,7 +27,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo native test test-all test-servers test-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench dist lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo native test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench dist lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -101,10 +104,15 @@ chaos: check-tools venv
 	$(BIN)/python -m tests.chaos $(ARGS)
 
 test: check-tools venv
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full and not nightly" $(ARGS)
 
 test-all: check-tools venv
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not nightly" $(ARGS)
+
+nightly: check-tools venv
+	HYPOTHESIS_PROFILE=full SERDE_CHAIN_SWEEP_ROUNDS=200 SERDE_CHAIN_STREAM_KILLS=10 SERDE_CHAIN_ENGINE_CASES=100 \
+		$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" $(ARGS)
+	$(BIN)/python -m tests.chaos --rounds 200
 
 test-servers: check-tools check-go check-node check-browser venv
 	$(BIN)/python -m pytest -m servers $(ARGS)
@@ -117,10 +125,19 @@ native: check-cargo venv
 	@$(BIN)/pip install $(PIP_QUIET) --no-deps --force-reinstall build/native/serde_chain_native-*.whl
 	@$(BIN)/python -c "import serde_chain_native as native; print('Installed: serde-chain-native', native.__version__)"
 
-test-native: check-tools native
+lint-native: check-cargo
 	@cargo fmt --manifest-path native/Cargo.toml --check
 	@cargo clippy --quiet --locked --manifest-path native/Cargo.toml -- -D warnings
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" tests/native tests/stages/avro tests/schemas tests/arrow tests/fuzz $(ARGS)
+
+# What differs with the compiled part.
+NATIVE := -m "not servers and not nightly" tests/native tests/stages/avro tests/schemas tests/arrow tests/fuzz
+
+test-native: check-tools lint-native native
+	$(BIN)/python -m pytest -n $(WORKERS) $(NATIVE) $(ARGS)
+
+test-pure: check-tools venv
+	@$(BIN)/pip uninstall $(PIP_QUIET) --yes serde-chain-native
+	$(BIN)/python -m pytest -n $(WORKERS) $(NATIVE) $(ARGS)
 
 spark-versions: check-tools venv
 	$(BIN)/python -m tests.spark.versions $(ARGS)
@@ -130,11 +147,11 @@ KAFKAS ?= 4.2.2 4.3.1 4.4.0
 
 kafka-versions: check-tools venv
 	@for version in $(KAFKAS); do echo "Kafka $$version"; \
-		SERDE_CHAIN_KAFKA=$$version $(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full and not spark" \
+		SERDE_CHAIN_KAFKA=$$version $(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full and not spark and not nightly" \
 		tests/clients/confluent tests/payload_stores/kafka tests/testing $(ARGS) || exit 1; done
 
 # Without those that share a Spark session, need a type checker, or look at pages, whose environments are made of what $(VENV) has.
-MOST := -m "not servers and not spark" --ignore tests/test_pages.py --ignore tests/test_wheel.py --ignore tests/site --ignore tests/typing
+MOST := -m "not servers and not spark and not nightly" --ignore tests/test_pages.py --ignore tests/test_wheel.py --ignore tests/site --ignore tests/typing
 
 # Old versions warn of what newer Pythons and packages have deprecated.
 test-lowest: check-tools

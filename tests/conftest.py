@@ -1,5 +1,6 @@
 """Fixtures for all tests: the real servers, each started once in a run, and what the workers of a run share."""
 
+import os
 import signal
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -40,7 +41,12 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if is_worker(config):
-        config.stash[shared_servers.BOARD] = shared_servers.connect(*config.workerinput["servers"])  # type: ignore[attr-defined]
+        address, key = config.workerinput["servers"]  # type: ignore[attr-defined]
+        config.stash[shared_servers.BOARD] = shared_servers.connect(address, key)
+        os.environ.update(shared_servers.variables(address, key))
+    elif shared_servers.VARIABLE in os.environ:
+        # Started by a test of such a worker.
+        config.stash[shared_servers.BOARD] = shared_servers.connect_of_environment()
     else:
         config.stash[shared_servers.BOARD] = config.stash[OWNER] = shared_servers.Owner()
 
@@ -96,8 +102,9 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     board = session.config.stash[shared_servers.BOARD]
     board.prepare(sorted(needed & shared_servers.SHARED.keys()))
-    # Before pytest-xdist's own hook, after which the units are asked for.
-    board.note_units(scheduling.units(session.items))
+    if is_worker(session.config):
+        # Before pytest-xdist's own hook, after which the units are asked for.
+        board.note_units(scheduling.units(session.items))
 
 
 def _cost(item: pytest.Item) -> int:

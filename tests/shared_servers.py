@@ -7,6 +7,7 @@ that know its address but cannot stop it: a test that kills a server starts one 
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,9 +28,22 @@ if TYPE_CHECKING:
 
     Attributes = dict[str, Any]
 
-__all__ = ["BOARD", "SHARED", "Board", "Owner", "attach", "connect", "serve"]
+__all__ = [
+    "BOARD",
+    "SHARED",
+    "VARIABLE",
+    "Board",
+    "Owner",
+    "attach",
+    "connect",
+    "connect_of_environment",
+    "serve",
+    "variables",
+]
 
 
+VARIABLE = "SERDE_CHAIN_TESTS_SERVERS"
+"""The environment variable by which a pytest that a test of a worker starts finds the owner."""
 _THREADS = 8
 
 
@@ -205,3 +219,14 @@ def connect(address: str, key: bytes) -> Board:
     manager.connect()
     board: Board = manager.board()  # type: ignore[attr-defined]  # by `register`
     return board
+
+
+def variables(address: str, key: bytes) -> dict[str, str]:
+    """The environment of processes that `connect_of_environment` connects."""
+    return {VARIABLE: f"{key.hex()} {address}"}
+
+
+def connect_of_environment() -> Board:
+    """The way to the owner, in a process that a worker has started."""
+    key, _, address = os.environ[VARIABLE].partition(" ")
+    return connect(address, bytes.fromhex(key))

@@ -88,8 +88,9 @@ def venv(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.full
 @pytest.mark.parametrize("program", ["pip", "uv"])
-def test_a_locked_package_is_installed_by_either(
+def test_a_locked_package_is_installed_by_either(  # noqa: PLR0917, fixtures
     install: ModuleType,
+    venv: Path,
     program: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

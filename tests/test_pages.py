@@ -456,6 +456,7 @@ with SerializerChain.from_config("both.properties") as write, DeserializerChain.
 
 
 def test_tutorial(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    """A page from its beginning to its end, in an environment of its own."""
     page = PAGES["tutorial.md"]
     files = dict(re.findall(r"```(?:python|toml)\n# (\S+)\n(.*?)```", page, re.DOTALL))
     (files["alert.avsc"],) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)

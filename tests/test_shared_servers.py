@@ -72,3 +72,14 @@ def test_no_test_stops_what_others_use(
     for server in (broker, registry, s3_server):
         with pytest.raises(RuntimeError, match="all tests share this server"):
             getattr(server, call)()
+
+
+def test_a_process_that_a_worker_starts_asks_the_same_owner(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = shared_servers.Owner()
+    address, key = shared_servers.serve(owner)
+    for name, value in shared_servers.variables(address, key).items():
+        monkeypatch.setenv(name, value)
+    told = shared_servers.connect_of_environment()
+    assert told.attributes("one") == owner.attributes("one") == {"calls": ["start"], "address": "127.0.0.1:1"}
+    owner.close()
+    assert server.calls == ["start", "stop"]

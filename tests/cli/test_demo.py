@@ -23,6 +23,7 @@ PLACES = {
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("store", PLACES)
 def test_demo(store: str, tmp_path: Path) -> None:
+    """The whole demo: a broker and Spark in a process of its own."""
     place, scheme = PLACES[store]
     program = "from serde_chain.cli import main; main()"
     # In a process of its own, since the session of Spark is one of the whole process.

@@ -475,6 +475,7 @@ def test_a_terminal_of_40_columns(plain: Path, counted: str) -> None:
 
 @pytest.mark.full
 def test_a_broker_or_a_store_that_is_not_there_is_one_line(plain: Path, counted: str, tmp_path: Path) -> None:
+    """Each command waits until its deadlines have passed."""
     away = tmp_path / "away.properties"
     away.write_text("bootstrap.servers = 127.0.0.1:1\nvalue.serializers = bytes\nvalue.deserializers = bytes\n")
     for command in (["produce", away, "t", away], ["consume", away, "t"]):

@@ -204,6 +204,7 @@ def test_the_page_has_the_program() -> None:
 @pytest.mark.full
 @pytest.mark.spark
 def test_parquet_is_equal(spark: SparkSession, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    """The example in full, which starts Spark."""
     schema, value = rubin("10.0")
     config = {
         **broker.client_config(),

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 FOLDER = Path(__file__).parent
+# Rounds beside sweeps, of which there are two in any case; the session of all tests has the others.
+FEW = "4"
 
 
 def run_tests(kind: str, tests: Sequence[str], *, seconds: float) -> None:
@@ -18,7 +20,7 @@ def run_tests(kind: str, tests: Sequence[str], *, seconds: float) -> None:
         seconds: How long they may take.
     """
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *(f"{FOLDER}/{name}" for name in tests)]
-    environment = {**os.environ, "SERDE_CHAIN_TESTS_SPARK": kind}
+    environment = {"SERDE_CHAIN_SWEEP_ROUNDS": FEW, **os.environ, "SERDE_CHAIN_TESTS_SPARK": kind}
     done = subprocess.run(
         command, cwd=FOLDER.parent.parent, env=environment, capture_output=True, text=True, timeout=seconds, check=False
     )

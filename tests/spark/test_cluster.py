@@ -14,7 +14,6 @@ LOCAL_CLUSTER = [
     "../jobs/test_sweep.py::test_ids_may_begin_with_anything[spark-s3]",
     "../jobs/test_sweep.py::test_ids_may_begin_with_anything[spark-objects]",
     "../jobs/test_sweep_rounds.py::test_rounds_beside_sweeps[spark-whole]",
-    "../jobs/test_sweep_rounds.py::test_rounds_beside_sweeps[spark-fields]",
     "cluster/tasks.py::test_an_executor_that_dies_between_uploads_leaves_no_orphan",
     "cluster/tasks.py::test_a_stream_goes_on_when_an_executor_dies_between_downloads",
     "cluster/tasks.py::test_a_store_that_fails_now_and_then_leaves_no_orphan",
@@ -29,4 +28,5 @@ STANDALONE = [
 @pytest.mark.timeout(700)
 @pytest.mark.parametrize(("kind", "tests"), [("local-cluster", LOCAL_CLUSTER), ("standalone", STANDALONE)])
 def test_on_a_cluster(kind: str, tests: list[str]) -> None:
+    """Minutes: two clusters, each with tasks that die and are tried again."""
     run_tests(kind, tests, seconds=650)

@@ -54,4 +54,5 @@ PIPELINES = [
     ids=["own", "server", "pipelines"],
 )
 def test_the_same_tests(kind: str, tests: list[str]) -> None:
+    """A process with a session of its own, by Spark Connect."""
     run_tests(kind, tests, seconds=450)

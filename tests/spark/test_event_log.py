@@ -9,4 +9,5 @@ pytestmark = pytest.mark.full
 
 @pytest.mark.timeout(300)
 def test_with_an_event_log() -> None:
+    """A process with a Spark session of its own, which writes its log."""
     run_tests("event-log", ["logged.py"], seconds=250)

@@ -172,6 +172,7 @@ def counts(row: Row) -> dict[str, Any]:
 @pytest.mark.full
 @pytest.mark.timeout(RUN_SECONDS + 60)
 def test_the_page_as_a_pipeline(broker: KafkaBroker, tmp_path: Path) -> None:
+    """The command spark-pipelines, which starts Spark."""
     [code] = [block for block in blocks_of("python") if "import pipelines" in block]
     [specification] = blocks_of("yaml")
     broker.create_topic("copies-of-pipeline")

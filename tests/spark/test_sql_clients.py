@@ -67,6 +67,7 @@ def spark_sql(statements: str, folder: Path) -> list[str]:
 
 @pytest.mark.usefixtures("config")
 def test_what_a_metastore_keeps(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    """Two processes with Spark and a metastore."""
     [statements] = blocks_of("sql")
     spark_sql(of_the_page(statements, broker, topic), tmp_path)
     again = """
@@ -79,6 +80,7 @@ def test_what_a_metastore_keeps(broker: KafkaBroker, topic: str, tmp_path: Path)
 def test_a_thriftserver_of_a_python_session(
     broker: KafkaBroker, topic: str, config: dict[str, object], tmp_path: Path
 ) -> None:
+    """A process with Spark and its server for SQL clients."""
     [statements] = blocks_of("sql")
     [code] = [block for block in blocks_of("python") if "thriftserver" in block]
     [beeline] = [block for block in blocks_of("console") if "beeline" in block]

@@ -1,6 +1,7 @@
 """What is fetched and run is what the project was tested with."""
 
 import hashlib
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from serde_chain.errors import MissingDependencyError
 from serde_chain.spark import packages
 from serde_chain.spark.connectors import coordinates
 from serde_chain.testing.services import ServiceDownloadError, ServiceMissingError, jars
+from serde_chain.testing.services import __main__ as ahead
 from serde_chain.testing.services.spark import spark_jars
 
 
@@ -103,3 +105,20 @@ def test_versions_of_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(jars.BROKER_VARIABLE, "3.9.0")
     with pytest.raises(ServiceMissingError, match=r"'3\.9\.0' is not one of 4\.1\.0, "):
         jars.broker_version()
+
+
+def test_parts_are_fetched_ahead(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fetches(monkeypatch, a_jar=b"right")
+    lists(monkeypatch, tmp_path / "sums", a_jar=b"right")
+    monkeypatch.setattr(sys, "argv", ["services", "kafka", "spark"])
+    ahead.main()
+    assert sorted(path.parent.name.partition("-")[0] for path in cache.rglob("a.jar")) == ["kafka", "spark"]
+    lists(monkeypatch, tmp_path / "sums", a_jar=b"another")
+    with pytest.raises(SystemExit, match=r"a\.jar is not the file that the project was tested with"):
+        ahead.main()
+    monkeypatch.setattr(sys, "argv", ["services", "zookeeper"])
+    with pytest.raises(SystemExit):
+        ahead.main()
+    assert "invalid choice: 'zookeeper'" in capsys.readouterr().err

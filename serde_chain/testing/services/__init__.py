@@ -9,7 +9,8 @@ if that is killed.
     with KafkaBroker() as broker:
         broker.create_topic("alerts")
 
-Install with ``pip install 'serde-chain[services]'``. Names are loaded on first use, so that a test with a broker does
+Install with ``pip install 'serde-chain[services]'``; ``python -m serde_chain.testing.services kafka registry spark``
+fetches servers ahead. Names are loaded on first use, so that a test with a broker does
 not load Spark.
 """
 

@@ -42,6 +42,7 @@ def config(broker: KafkaBroker) -> dict[str, object]:
 
 
 def test_a_writer_that_is_killed_at_any_point(config: dict[str, object]) -> None:
+    """A process for each point at which it is killed."""
     store = open_store("kafka", config)
     assert isinstance(store, KafkaStore)
     killed = told = 0

@@ -37,6 +37,7 @@ def store(mortal: KafkaBroker) -> Iterator[KafkaStore]:
 
 @pytest.mark.full
 def test_a_broker_that_is_killed_and_comes_back(mortal: KafkaBroker, store: KafkaStore) -> None:
+    """The broker is started twice."""
     before = [store.publish("t", DATA) for _ in range(2)]
     assert store.download(before[0]) == DATA
     mortal.kill()

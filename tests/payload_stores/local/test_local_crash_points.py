@@ -25,6 +25,7 @@ def _publish(connection: Connection, root: str, ids: str, point: int) -> None:
 
 @pytest.mark.parametrize("ids", ["random", "content"])
 def test_a_writer_that_is_killed_at_any_point(tmp_path: Path, ids: str) -> None:
+    """A process for each point at which it is killed."""
     store = open_store("local", {"local.path": str(tmp_path / "root")})
     assert isinstance(store, LocalStore)
     store.publish("topic", b"before")  # so that the store is there

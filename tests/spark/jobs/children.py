@@ -20,7 +20,7 @@ from pyspark.sql import functions
 from serde_chain.jobs.copying import copy_partition
 from serde_chain.jobs.migration_plan import MigratePlan
 from serde_chain.spark import decode, encode
-from serde_chain.spark.jobs import migrate, sweep
+from serde_chain.spark.jobs import migrate
 from tests.chaos.points import kill_at
 from tests.spark.sessions import session_of_tests
 
@@ -36,7 +36,6 @@ __all__ = [
     "run",
     "running",
     "stream",
-    "sweep_all",
     "wait_for_more",
     "written",
 ]
@@ -138,9 +137,3 @@ def stream(config: dict[str, Any], topics: tuple[str, str], checkpoint: str) -> 
         with suppress(StreamingQueryException):
             query.start().awaitTermination()
         query.start().awaitTermination()
-
-
-def sweep_all(config: dict[str, Any], topics: list[str], manifest: str) -> None:
-    """Sweep, without a grace period."""
-    with session_of_tests() as spark:
-        sweep(spark, config, topics, grace_ms=0, delete=True, manifest=manifest)

@@ -81,6 +81,7 @@ def test_a_task_that_is_killed_at_many_points(config: Config, target: Config, ne
 
 @pytest.mark.timeout(400)  # four processes with Spark, one after the other
 def test_a_migration_that_is_killed(config: Config, target: Config, new_topic: "NewTopic", tmp_path: Path) -> None:
+    """Four processes with Spark, one after the other."""
     source, copy = new_topic(3), new_topic(3)
     fill(config, source, 300, 3)
     topics, checkpoint = (source, copy), str(tmp_path / "checkpoint")

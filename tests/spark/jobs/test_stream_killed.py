@@ -21,10 +21,11 @@ from payload_stores.base import PayloadStore
 from serde_chain import DeserializerChain, Producer, RecordContext
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.errors import JobError
+from serde_chain.jobs import sweep
 from serde_chain.testing.services import S3Server
 from tests.jobs.conftest import Config, payload, stored
 from tests.jobs.test_migrate import read
-from tests.spark.jobs.children import BATCH, kill, run, running, stream, sweep_all, wait_for_more, written
+from tests.spark.jobs.children import BATCH, kill, run, running, stream, wait_for_more, written
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
@@ -68,6 +69,7 @@ def store(config: Config) -> Iterator[PayloadStore]:
 
 @pytest.mark.timeout(900 + 100 * KILLS)
 def test_a_query_that_is_killed(config: Config, new_topic: "NewTopic", store: PayloadStore, tmp_path: Path) -> None:
+    """Minutes: a process with Spark for each kill, and one that goes on to the end."""
     source, target = topics = new_topic(PARTITIONS), new_topic(PARTITIONS)
     with Producer(config) as producer:
         for number in range(COUNT):
@@ -115,7 +117,8 @@ def assert_swept(config: Config, topics: tuple[str, str], store: PayloadStore, m
         store.publish(topics[number % 2], payload(COUNT + number))
     before = {reference for topic in topics for reference in stored(store, topic)}
     used = references(config, topics)
-    run(300, sweep_all, config, topics, str(manifest))
+    # By the engine of this process: that of Spark has the same rules, and starts for tens of seconds.
+    sweep(config, topics, grace_ms=0, delete=True, manifest=manifest)
     assert {reference for topic in topics for reference in stored(store, topic)} == used
     deleted = {json.loads(line)["reference"] for line in manifest.read_text().splitlines()}
     assert deleted == before - used

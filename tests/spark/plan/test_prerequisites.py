@@ -152,6 +152,7 @@ def printed(environment: Environment, folder: Path, *added: Path, submit: str = 
 
 @pytest.mark.full
 def test_added_files(installed: Callable[[str], Environment], archive: Path, tmp_path: Path) -> None:
+    """A process that starts Spark."""
     workers = installed("pyarrow")
     on_the_driver, in_the_workers, read = printed(workers, tmp_path, archive)
     lacks = f"{workers.python}, .*No module named 'serde_chain'"
@@ -162,6 +163,7 @@ def test_added_files(installed: Callable[[str], Environment], archive: Path, tmp
 
 @pytest.mark.full
 def test_files_of_the_command_line(installed: Callable[[str], Environment], archive: Path, tmp_path: Path) -> None:
+    """A process that starts Spark."""
     submit = shlex.join(["--py-files", str(archive)])
     assert printed(installed("pyarrow"), tmp_path, submit=submit) == ["it is read"]
 

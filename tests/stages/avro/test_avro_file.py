@@ -160,6 +160,8 @@ def test_parts_count_for_every_record_and_block() -> None:
 
 @pytest.mark.full
 def test_large_schemas_that_come_with_records_are_not_held() -> None:
+    """Schemas of 3,000 fields each, parsed while memory is traced."""
+
     def of(number: int) -> bytes:
         fields = [{"name": f"a{at}", "type": ["null", "int"]} for at in range(3000)]
         record = dict.fromkeys(field["name"] for field in fields)

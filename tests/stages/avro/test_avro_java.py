@@ -146,6 +146,7 @@ def in_order(value: Any) -> Any:
 @pytest.mark.full
 @pytest.mark.parametrize("reader", ["auto", "record"])
 def test_columns_are_resolved_as_in_java(cases: list[Case], reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each pair of schemas is resolved by Java as well."""
     monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: True)
     for seed, case in enumerate(cases):
         resolve, read = case.chains(**{"avro.arrow.reader": reader})
