@@ -2,14 +2,20 @@
 
 import argparse
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 
 from serde_chain.testing.services.errors import ServiceError
 from serde_chain.testing.services.jars import jars
 from serde_chain.testing.services.schema_registry import registry_program
 
-_FETCH = {"kafka": partial(jars, "kafka"), "registry": registry_program, "spark": partial(jars, "spark")}
+_FETCH: dict[str, Callable[[], Path]] = {
+    "kafka": partial(jars, "kafka"),
+    "registry": registry_program,
+    "spark": partial(jars, "spark"),
+}
 
 
 def main() -> None:
