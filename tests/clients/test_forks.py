@@ -376,7 +376,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("way", ["os.fork", "multiprocessing"])
+@pytest.mark.parametrize("way", ["os.fork", pytest.param("multiprocessing", marks=pytest.mark.full)])
 @pytest.mark.parametrize("name", CASES)
 def test_the_child_of_a_fork(  # noqa: PLR0917, fixtures
     request: pytest.FixtureRequest, broker: KafkaBroker, new_topic: NewTopic, tmp_path: Path, name: str, way: str

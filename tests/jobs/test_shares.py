@@ -74,6 +74,7 @@ def test_every_payload_is_in_one_part(
     assert listed == Counter(info.reference for info in memory.list("t"))
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["s3", "objects"])
 def test_a_part_costs_its_own_payloads_only(
     monkeypatch: pytest.MonkeyPatch, s3_server: S3Server, bucket: str, kind: str

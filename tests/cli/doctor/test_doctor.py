@@ -850,6 +850,7 @@ def write(config: Mapping[str, object], folder: Path) -> Path:
     return path
 
 
+@pytest.mark.full
 def test_exit_codes_and_output(cluster: Make, tmp_path: Path) -> None:
     looked = cluster({"cleanup.policy": "compact"})
     path = write(looked.config, tmp_path)

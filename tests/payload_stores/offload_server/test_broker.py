@@ -139,6 +139,7 @@ def own_broker() -> Iterator[KafkaBroker]:
         yield running
 
 
+@pytest.mark.full
 def test_announcement(own_broker: KafkaBroker) -> None:
     config = own_broker.client_config()
     assert announce(config, "https://a")  # makes the topic
