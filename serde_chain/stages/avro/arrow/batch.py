@@ -570,10 +570,19 @@ class _Decoder:
         self._source = reader.source
         self._reader = reader
         same = reader.source.parsed == column.schema.parsed
-        self._writer, self._target, problems, _, blind = rewritten(reader.source, None if same else column.schema)
+        way = rewritten(reader.source, None if same else column.schema)
+        self._writer, self._target = way.writer, way.target
         writer = readable(self._writer)
         self.decode = AvroReader(
-            reader.source, writer, self._target, None, problems, reader.budget, native, blind, is_raw=reader.is_raw
+            reader.source,
+            writer,
+            way.target,
+            None,
+            way.problems,
+            reader.budget,
+            native,
+            way.skips_blindly,
+            is_raw=reader.is_raw,
         ).decode
         self._native = self._compiled(native)
         free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
