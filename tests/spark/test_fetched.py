@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from examples import alerts as example
 from serde_chain.spark import decode
 from tests.spark.counting import counting, downloads
 from tests.spark.records import encoded, kafka, row
@@ -133,3 +134,39 @@ def test_filters_on_kafka_columns_come_first(spark: SparkSession, tmp_path: Path
         counts = downloads(tmp_path)
         assert (counts.total(), max(counts.values(), default=1)) == (expected, 1), condition
         assert all(each["stamp"] == (b"%d" % each["offset"] * 200 if each["offset"] < COUNT else None) for each in rows)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_light_curves_need_no_images(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    """Those of docs/alerts.md."""
+    config = settings(tmp_path, **{"avro.schema": json.dumps(example.SCHEMA), "large.fields.paths": "cutout*"})
+    headers: list[Any] = []
+    raw = kafka(spark, [row(encoded(config, example.packet(7, 2_000_000), headers), headers, 0)])
+    shutil.rmtree(tmp_path / "payloads")
+    alerts = raw.transform(decode(config, engine=engine)).select("value.*")
+    found = example.detections(alerts)
+    assert STEP not in plan_of(found)
+    assert len(found.collect()) > 5
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_streams_fetch_what_they_use(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    """In foreachBatch, twice without persist(), once with it."""
+    config = settings(tmp_path)
+    kafka(spark, sent(config)).write.parquet(str(tmp_path / "raw"))
+    raw = spark.readStream.schema(kafka(spark, []).schema).parquet(str(tmp_path / "raw"))
+    seen: list[Any] = []
+
+    def write(batch: DataFrame, _: int) -> None:
+        batch.select("value.flux", "value.mjd").write.format("noop").mode("append").save()
+        seen.append(downloads(tmp_path).total())
+        kept = batch.where("partition = 0").persist()
+        for _ in range(2):
+            kept.select("value.stamp").write.format("noop").mode("append").save()
+            seen.append(downloads(tmp_path).total())
+        kept.unpersist()
+
+    stream = raw.transform(decode(config, engine=engine)).writeStream.foreachBatch(write)
+    stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+    stream.start().awaitTermination()
+    assert seen == [0, COUNT // 2, 0]

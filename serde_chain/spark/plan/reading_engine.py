@@ -8,8 +8,10 @@ planned.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pyspark.sql import SparkSession, functions
@@ -47,6 +49,7 @@ from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
 
 __all__ = ["Branch", "Choice", "choose"]
 
+_log: Final = logging.getLogger(__name__)
 
 # With 200 branches, Spark generates more code for a query than Java compiles, and then takes minutes.
 _MOST_BRANCHES: Final = 20
@@ -146,8 +149,16 @@ def choose(
     except SchemaRegistryError as error:
         if engine == NATIVE:
             raise
-        return Choice(ARROW, f"the schema registry failed to return the topics' schemas: {error.message}")
+        reason = f"the schema registry failed to return the topics' schemas: {error.message}"
+        _warn(f"Python reads the {'keys' if field.is_key else 'values'} of {', '.join(topics)}: {reason}")
+        return Choice(ARROW, reason)
     return choice
+
+
+@lru_cache(maxsize=128)
+def _warn(message: str) -> None:
+    """Log a message, once."""
+    _log.warning("%s", message)
 
 
 def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Sequence[str]) -> Choice:
