@@ -12,8 +12,9 @@ from pyspark.sql.types import DataType
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.field_columns import with_fields
+from serde_chain.spark.field_columns import in_steps
 from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read_natively
+from serde_chain.spark.own_steps import in_own_step
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
 from serde_chain.spark.plan.fields import plan_field
@@ -42,6 +43,7 @@ def decode(
     topics: str | Sequence[str] = (),
     raw: bool = False,
     retries: bool = False,
+    tombstones: bool = True,
 ) -> Callable[[DataFrame], DataFrame]:
     """Make a transformation for DataFrames of Spark's Kafka source, for batch and structured streaming.
 
@@ -67,6 +69,8 @@ def decode(
         retries: Add the column ``serde_retries``: the number of requests repeated by stores (those with
             :class:`payload_stores.SupportsRetryCount`), in the first record of a batch that may have caused them, and
             0 in the others. :func:`serde_chain.spark.observe` adds them up.
+        tombstones: Keep records without a value, whose ``value`` is then null. ``False`` drops them, so that no value
+            is null: with ``large-fields``, Spark can then leave out any field that a query does not use.
 
     Returns:
         A function from DataFrame to DataFrame. ``value`` becomes the typed column of ``value.deserializers``, and
@@ -101,6 +105,8 @@ def decode(
         """Decode the Kafka columns of a DataFrame."""
         adds = (ERROR, *((RAW,) if raw else ()), *((RETRIES,) if retries else ()))
         columns = _columns(frame, value, key, adds=adds)
+        if not tombstones:
+            frame = frame.where(columns[VALUE].isNotNull())
         if not raw:
             return decoded(frame, columns)
         done = decoded(raw_records(frame, columns), columns)
@@ -117,8 +123,8 @@ def decode(
         counted = (RETRIES,) if retries else ()
         fields = {KEY: key, VALUE: value}
         if reads_apart(fields.values(), mode, counts=retries):
-            return _apart(frame, columns, loaded, choices, fields, by_column=by_column)
-        return _decoded(frame, columns, loaded, choices, fields, mode=mode, counted=counted, by_column=by_column)
+            return _apart(frame, columns, loaded, choices, fields, by_column=by_column, nullable=tombstones)
+        return _decoded(frame, columns, loaded, choices, fields, mode=mode, counted=counted)
 
     return transform
 
@@ -131,6 +137,7 @@ def _apart(
     fields: Mapping[str, FieldPlan | None],
     *,
     by_column: FieldsPlan | str | None,
+    nullable: bool,
 ) -> DataFrame:
     """Decode checked columns, each by itself: Spark drops those that a query does not use, with their payloads.
 
@@ -141,28 +148,31 @@ def _apart(
         choices: The engines.
         fields: The plans.
         by_column: The columns of the value to fetch by themselves.
+        nullable: Whether there may be tombstones.
     """
     check_worker_python(frame.sparkSession)
     plans = {name: field for name, field in fields.items() if field is not None}
     made = {
-        name: read_field("decode", config, columns, field, choices[name], mode=FAILFAST)
+        name: read_field("decode", config, columns, field, choices[name], mode=FAILFAST, once=False)
         for name, field in plans.items()
     }
     removed = [(columns[name], each) for name, field in plans.items() for each in field.removes or ()]
-    # Separate steps. Spark would take a name within a lambda function for the new column. A value that is used several
-    # times would be read as often. And where the function for keys came after the one for values, it would collect all
-    # values of a batch, also for a query that takes few rows.
-    steps = {f"{_DECODED}_headers": without_removed(columns["headers"], removed)}
+    # Spark would take a name within a lambda function for the new column.
+    work = frame.withColumn(f"{_DECODED}_headers", without_removed(columns["headers"], removed))
     made["headers"] = functions.col(f"{_DECODED}_headers")
-    if KEY in made:
-        steps[f"{_DECODED}_{KEY}"] = made[KEY]
-        made[KEY] = functions.col(f"{_DECODED}_{KEY}")
-    work = frame.withColumns(steps)
+    # Keys first: a function for keys after the one for values would collect all values of a batch, also for a query
+    # that takes few rows.
+    for name in (KEY, VALUE):
+        if name in made:
+            step = {f"{_DECODED}_{name}": made[name]}
+            work = in_own_step(work, step, beside=VALUE) if choices[name].crosses else work.withColumns(step)
+            made[name] = functions.col(f"{_DECODED}_{name}")
+    steps = [f"{_DECODED}_{name}" for name in made]
     if isinstance(by_column, FieldsPlan):
-        work = work.withColumn(f"{_DECODED}_{VALUE}", made[VALUE])
-        made[VALUE] = functions.col(f"{_DECODED}_{VALUE}")
-        made |= _by_column(made, columns, config, by_column)
-    return work.withColumns(made).drop(*steps, f"{_DECODED}_{VALUE}")
+        work, changed, more = _by_column(work, made, columns, config, by_column, nullable=nullable)
+        made |= changed
+        steps += more
+    return work.withColumns(made).drop(*steps)
 
 
 def _decoded(
@@ -174,7 +184,6 @@ def _decoded(
     *,
     mode: str,
     counted: tuple[str, ...],
-    by_column: FieldsPlan | str | None,
 ) -> DataFrame:
     """Decode checked columns, each row with one engine.
 
@@ -186,7 +195,6 @@ def _decoded(
         fields: Their plans.
         mode: The mode.
         counted: Requested columns of numbers.
-        by_column: The columns of the value to fetch by themselves, if there are any.
     """
     context: dict[str, Column] = {name: columns[name] for name in CONTEXT if name in columns}
     # A row with one field that passes through Python does so as a whole.
@@ -222,7 +230,6 @@ def _decoded(
             errors.append(functions.when(is_bad(data, read[name]), message(native[name], data, context, name)))
     made = {name: merged(name, column) for name, column in columns.items() if name in gives} | read
     made |= {name: merged(name, functions.lit(0).cast("bigint")) for name in counted}
-    made |= _by_column(made, columns, config, by_column)
     if mode != FAILFAST:
         said = functions.nullif(functions.concat_ws("; ", *errors), functions.lit(""))
         work = work.withColumn(f"{_DECODED}_error", merged("error", said))
@@ -237,30 +244,35 @@ def _decoded(
 
 
 def _by_column(
+    work: DataFrame,
     made: Mapping[str, Column],
     columns: Mapping[str, Column],
     config: Mapping[str, object],
-    plan: FieldsPlan | str | None,
-) -> dict[str, Column]:
+    plan: FieldsPlan,
+    *,
+    nullable: bool,
+) -> tuple[DataFrame, dict[str, Column], tuple[str, ...]]:
     """Values and headers of read records, with the fields that a query uses.
 
     Args:
+        work: The DataFrame with the read values.
         made: The columns that were read.
         columns: The columns as received.
         config: Flat configuration.
-        plan: The fields, unless they are read with the values.
+        plan: The fields.
+        nullable: Whether values may be null.
+
+    Returns:
+        The DataFrame with the steps that fetch fields, the values and headers, and the names of the steps' columns.
     """
-    if not isinstance(plan, FieldsPlan):
-        return {}
     headers = made.get("headers", columns["headers"])
     beside = {name: columns[name] for name in (*CONTEXT, KEY) if name in columns} | {"headers": headers}
     removed = [(functions.lit(True), each) for each in LargeFieldsDeserializer.removed_headers]
     # Asked outside of a lambda function, in which the name would be that of the value with its fields.
     is_tombstone = columns[VALUE].isNull()
-    return {
-        VALUE: with_fields(made[VALUE], beside, config, plan, mode=FAILFAST),
-        "headers": functions.when(is_tombstone, headers).otherwise(without_removed(headers, removed)),
-    }
+    left = functions.when(is_tombstone, headers).otherwise(without_removed(headers, removed))
+    work, value, names = in_steps(work, f"{_DECODED}_{VALUE}", beside, config, plan, nullable=nullable)
+    return work, {VALUE: value, "headers": left}, names
 
 
 def _columns(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from pyspark.sql import Column, functions
+from pyspark.sql import Column, DataFrame, functions
+from pyspark.sql.types import StructType
 
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
-from serde_chain.spark.plan.arguments import check_mode
+from serde_chain.spark.own_steps import in_own_step
+from serde_chain.spark.plan.arguments import FAILFAST, check_mode
 from serde_chain.spark.plan.field_columns import FetchPlan, FieldColumn, FieldsPlan, plan_fields
 from serde_chain.spark.plan.kafka import ColumnOrName, as_column, called, typed_columns
 from serde_chain.spark.plan.portable import load
@@ -21,10 +23,14 @@ from serde_chain.spark.udfs import make_udf
 from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = ["resolve_fields", "with_fields"]
+__all__ = ["in_steps", "resolve_fields"]
 
 _FETCH: Final = "serde_chain.spark.worker.field_columns:fetch_batches"
 _ENTRIES: Final = "array<struct<path: string>>"
+
+_CROSSING: Final = "__serde_chain_fields"
+_CHECKED: Final = "__serde_chain_checked"
+_FIELD: Final = "__serde_chain_field_{}"
 
 
 def resolve_fields(
@@ -78,36 +84,112 @@ def resolve_fields(
     if isinstance(plan, str):
         raise ConfigError(f"fields cannot be fetched by column: {plan}", key="value.deserializers")
     beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset)
-    return called("resolve_fields", value, with_fields(as_column(value), beside, loaded, plan, mode=mode))
+    whole = as_column(value)
+    crossing = marked(beside["headers"], plan.markers) & whole.isNotNull()
+    made = _checked(whole, crossing, beside, plan)
+    for column in plan.columns:
+        made = made.withField(_quoted(column.path), _fetched(whole, crossing, beside, loaded, column, mode=mode))
+    return called("resolve_fields", value, made)
 
 
-def with_fields(
-    value: Column, beside: Mapping[str, Column], config: Mapping[str, object], plan: FieldsPlan, *, mode: str
-) -> Column:
-    """Values with payloads in place of references.
+def in_steps(
+    frame: DataFrame,
+    value: str,
+    beside: Mapping[str, Column],
+    config: Mapping[str, object],
+    plan: FieldsPlan,
+    *,
+    nullable: bool,
+) -> tuple[DataFrame, Column, tuple[str, ...]]:
+    """Fetch each column in a step of its own; Spark drops the steps whose columns a query does not use.
+
+    The values are then structs of plain columns, which Spark takes apart wherever it meets a query of their fields.
 
     Args:
-        value: The struct column, used several times.
+        frame: The DataFrame.
+        value: The name of the struct column with the values.
         beside: The columns ``headers`` and, if known, others of Spark's Kafka source.
         config: Flat configuration.
         plan: The columns.
-        mode: The mode.
+        nullable: Whether values may be null. Spark then takes apart less: see docs/spark-execution.md.
+
+    Returns:
+        The DataFrame with the steps, the values as a column of it, and the names of the columns that they are made of.
     """
-    crossing = marked(beside["headers"], plan.markers) & value.isNotNull()
-    whole = value
+    whole = functions.col(value)
+    crossing = marked(beside["headers"], plan.markers) & whole.isNotNull()
+    first = {_CROSSING: crossing}
     if plan.left_out:
-        # Otherwise their readers would take references for contents.
-        whole = functions.when(crossing & _names_any(beside["headers"], plan.left_out), _refusal()).otherwise(value)
-    for column in plan.columns:
-        found = value
-        for step in column.path:
-            found = found.getField(step)
-        arguments = {"value": found, **beside}
-        work = FetchPlan(config, tuple(arguments), column, mode)
-        fetch = make_udf("fetch_field", _FETCH, work, spark_of(column.arrow_type), once=False)
-        fetched = fetch(*[functions.when(crossing, argument) for argument in arguments.values()])
-        whole = whole.withField(_quoted(column), functions.when(crossing, fetched).otherwise(found))
-    return whole
+        first[_CHECKED] = _checked(whole, crossing, beside, plan)
+    frame = in_own_step(frame, first, beside=value)
+    crossing = functions.col(_CROSSING)
+    whole = functions.col(_CHECKED) if plan.left_out else whole
+    fetched: dict[tuple[str, ...], Column] = {}
+    for number, column in enumerate(plan.columns):
+        name = _FIELD.format(number)
+        made = _fetched(whole, crossing, beside, config, column, mode=FAILFAST)
+        frame = in_own_step(frame, {name: made}, beside=value)
+        fetched[column.path] = functions.col(name)
+    kind = cast(StructType, spark_of(plan.value.arrow_type))
+    made = _with(whole, fetched) if nullable else _made_of(whole, kind, fetched)
+    return frame, made, (*first, *map(_FIELD.format, range(len(plan.columns))))
+
+
+def _fetched(
+    value: Column,
+    crossing: Column,
+    beside: Mapping[str, Column],
+    config: Mapping[str, object],
+    column: FieldColumn,
+    *,
+    mode: str,
+) -> Column:
+    """A column within values, with payloads in place of references."""
+    found = value
+    for step in column.path:
+        found = found.getField(step)
+    arguments = {"value": found, **beside}
+    work = FetchPlan(config, tuple(arguments), column, mode)
+    fetch = make_udf(f"fetch_field[{column.name}]", _FETCH, work, spark_of(column.arrow_type), once=False)
+    fetched = fetch(*[functions.when(crossing, argument) for argument in arguments.values()])
+    return functions.when(crossing, fetched).otherwise(found)
+
+
+def _checked(value: Column, crossing: Column, beside: Mapping[str, Column], plan: FieldsPlan) -> Column:
+    """Values, or an error for those with references in fields that the paths leave out.
+
+    Otherwise their readers would take references for contents.
+    """
+    if not plan.left_out:
+        return value
+    return functions.when(crossing & _names_any(beside["headers"], plan.left_out), _refusal()).otherwise(value)
+
+
+def _with(value: Column, fields: Mapping[tuple[str, ...], Column]) -> Column:
+    """A struct with some fields replaced; null where it was."""
+    for path, field in fields.items():
+        value = value.withField(_quoted(path), field)
+    return value
+
+
+def _made_of(value: Column, kind: StructType, fields: Mapping[tuple[str, ...], Column]) -> Column:
+    """A struct, never null, of some fields and of the others of a struct.
+
+    Spark takes it apart wherever it meets a query of its fields, however many they are; a nullable one, with a
+    condition around each replaced field, only for one of these.
+    """
+    if len({name.lower() for name in kind.names}) < len(kind.names):
+        return _with(value, fields)  # Spark may not find the others by name
+    made = []
+    for field in kind:
+        inside = {path[1:]: column for path, column in fields.items() if path[0] == field.name}
+        own = value.getField(field.name)
+        if () in inside:
+            own = inside[()]
+        elif inside:
+            own = _with(own, inside) if field.nullable else _made_of(own, cast(StructType, field.dataType), inside)
+        made.append(own.alias(field.name))
+    return functions.struct(*made)
 
 
 def _names_any(headers: Column, fields: tuple[str, ...]) -> Column:
@@ -132,5 +214,5 @@ def _refusal() -> Column:
     )
 
 
-def _quoted(column: FieldColumn) -> str:
-    return ".".join(f"`{step}`" for step in column.path)
+def _quoted(path: tuple[str, ...]) -> str:
+    return ".".join(f"`{step}`" for step in path)

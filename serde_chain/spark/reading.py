@@ -27,6 +27,7 @@ def read_field(
     choice: Choice,
     *,
     mode: str,
+    once: bool = True,
 ) -> Column:
     """Read keys or values.
 
@@ -37,6 +38,7 @@ def read_field(
         field: The plan.
         choice: The engine.
         mode: The mode.
+        once: As for :func:`~serde_chain.spark.udfs.make_udf`.
 
     Returns:
         The column of the plan's type. If it calls Python, it is evaluated once per use.
@@ -55,6 +57,7 @@ def read_field(
         value=None if field.is_key else field,
         key=field if field.is_key else None,
         mode=mode,
+        once=once,
     )
     if not choice.native:
         return in_workers()

@@ -53,6 +53,7 @@ def run_in_workers(
     mode: str,
     where: Column | None = None,
     leaves_empty: bool = False,
+    once: bool = True,
 ) -> Column:
     """Read columns of Spark's Kafka source in the workers.
 
@@ -66,6 +67,7 @@ def run_in_workers(
         mode: The mode.
         where: The rows that cross into Python; None for all.
         leaves_empty: Return null if neither value nor key is present.
+        once: As for :func:`make_udf`.
 
     Returns:
         The column. Used several times in a query, it is evaluated several times.
@@ -77,7 +79,7 @@ def run_in_workers(
     arguments = [functions.unix_millis(at) if name == "timestamp" else at for name, at in columns.items()]
     if where is not None:
         arguments = [functions.when(where, argument) for argument in arguments]
-    column: Column = make_function(name, plan)(*arguments)
+    column: Column = make_udf(name, DECODE, plan, result_type(plan), once=once)(*arguments)
     return column
 
 
@@ -110,8 +112,8 @@ def make_udf(
             ``pyarrow.Array``, and returns an iterator of ``pyarrow.Array``.
         plan: Its instructions.
         returns: The type of the column.
-        once: Evaluate it once per row. Otherwise, filters on other columns go before it, and a filter on its result
-            evaluates it again.
+        once: Evaluate it once per row, before all filters. Otherwise, filters on other columns go before it, and a
+            filter on its result evaluates it again, unless it is in a step of its own (:mod:`.own_steps`).
         kind: ``pandas`` or ``arrow``; None for ``arrow`` if pyspark has it, and ``pandas`` otherwise.
 
     Returns:

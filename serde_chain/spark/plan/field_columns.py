@@ -151,9 +151,14 @@ def plan_value(
     """
     fields = plan_fields(config)
     if isinstance(fields, FieldsPlan):
-        if mode == FAILFAST and not counts:
+        if mode != FAILFAST:
+            fields = f"{mode} checks all fields of a record"
+        elif counts:
+            fields = "their requests are counted"
+        elif fields.value.removes is None:
+            fields = "an earlier stage may change any header"
+        else:
             return fields.value, fields
-        fields = f"{mode} checks all fields of a record" if mode != FAILFAST else "their requests are counted"
     return plan_field(config, is_key=False), fields
 
 

@@ -10,11 +10,15 @@ from serde_chain.arrow.loop import declared_type
 from serde_chain.base import Data, Deserializer, Stage, SupportsFetch, removed_headers_of
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
+from serde_chain.schemas.framing import NONE
+from serde_chain.schemas.schema_registry import named_framing
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.stages import moves_whole_payloads
 from serde_chain.spark.plan.types import signed
-from serde_chain.stages.avro.schema import READER_SCHEMA
-from serde_chain.stages.avro.stage import AvroDeserializer
+from serde_chain.stages.avro.reader import SINGLE_OBJECT
+from serde_chain.stages.avro.resolution import resolved
+from serde_chain.stages.avro.schema import READER_SCHEMA, read_schema
+from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["plan_field", "plan_first_stages", "plan_references"]
@@ -69,6 +73,8 @@ def _plan(
     chain: DeserializerChain, count: int | None, *, is_key: bool, arrow_type: Any, given: bool = False
 ) -> FieldPlan:
     stages = chain.stages[:count]
+    for stage in stages:
+        _check_resolution(stage)
     # Any other stage changes all records.
     only = stages[0] if len(stages) == 1 else None
     return FieldPlan(
@@ -82,6 +88,27 @@ def _plan(
         removes=removed_headers_of(stages),
         adds_headers=any(isinstance(stage, Deserializer) and stage.own_headers for stage in stages),
     )
+
+
+def _check_resolution(stage: object) -> None:
+    """Refuse a reader's schema into which no record of the configured writer's can be read.
+
+    Raises:
+        ConfigError: The schemas do not resolve; it names the field.
+    """
+    if type(stage) is not AvroDeserializer or stage.configured is None:
+        return
+    config, is_key = stage.configured
+    framing, of_registry = named_framing(FRAMING, config, is_key=is_key)
+    own, target = read_schema(config), read_schema(config, READER_SCHEMA)
+    if own is None or target is None or of_registry is not None or framing not in {NONE, SINGLE_OBJECT}:
+        return
+    if (problem := resolved(own, target).hopeless) is not None:
+        raise ConfigError(
+            f"the writer's schema does not resolve into {READER_SCHEMA.name}: {problem}",
+            hint="Give new fields a default, and change types only as Avro's schema resolution allows",
+            key=READER_SCHEMA.name,
+        )
 
 
 def _moves_payloads(stage: object) -> bool:

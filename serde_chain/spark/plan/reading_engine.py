@@ -8,8 +8,10 @@ planned.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from pyspark.sql import SparkSession, functions
@@ -40,12 +42,14 @@ from serde_chain.spark.plan.spark_avro import (
 from serde_chain.spark.plan.stages import moves_fields
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT
+from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schema
 from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
 
 __all__ = ["Branch", "Choice", "choose"]
 
+_log: Final = logging.getLogger(__name__)
 
 # With 200 branches, Spark generates more code for a query than Java compiles, and then takes minutes.
 _MOST_BRANCHES: Final = 20
@@ -94,6 +98,11 @@ class Choice:
         """Whether Spark's own functions read the last stage."""
         return self.engine == NATIVE
 
+    @property
+    def crosses(self) -> bool:
+        """Whether rows may pass through Python."""
+        return not self.native or bool(self.markers) or self.open_ended
+
 
 class _NotNativeError(Exception):
     """The reason why a chain cannot or should not be read natively."""
@@ -140,8 +149,16 @@ def choose(
     except SchemaRegistryError as error:
         if engine == NATIVE:
             raise
-        return Choice(ARROW, f"the schema registry failed to return the topics' schemas: {error.message}")
+        reason = f"the schema registry failed to return the topics' schemas: {error.message}"
+        _warn(f"Python reads the {'keys' if field.is_key else 'values'} of {', '.join(topics)}: {reason}")
+        return Choice(ARROW, reason)
     return choice
+
+
+@lru_cache(maxsize=128)
+def _warn(message: str) -> None:
+    """Log a message, once."""
+    _log.warning("%s", message)
 
 
 def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Sequence[str]) -> Choice:
@@ -165,6 +182,7 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
     if MAX_PARTS.read(config) is not None:
         raise _NotNativeError(f"{MAX_PARTS.name} limits records, and from_avro does not check that")
     branches, reader, open_ended = _branches(config, is_key=is_key, topics=topics)
+    branches = _resolvable(branches, reader, open_ended=open_ended)
     writers = [AvroSchema.parse(branch.schema) for branch in branches]
     if (names := aliases_not_told_apart(reader, writers)) is not None:
         raise _NotNativeError(f"from_avro does not distinguish {names[0]} and its alias {names[1]}")
@@ -208,6 +226,20 @@ def _branches(
     _check(own)
     prefix = schema_id.encode_single_object(own.fingerprint) if framing == SINGLE_OBJECT else b""
     return (Branch(prefix, own.text_without_wrong_defaults),), reader, False
+
+
+def _resolvable(branches: tuple[Branch, ...], reader: AvroSchema, *, open_ended: bool) -> tuple[Branch, ...]:
+    """The branches of which every record can be read into a schema: of others, Spark's error names no field.
+
+    Raises:
+        _NotNativeError: There are none, or the other records would not pass through Python.
+    """
+    problems = {branch: resolved(AvroSchema.parse(branch.schema), reader).problems for branch in branches}
+    kept = tuple(branch for branch in branches if not problems[branch])
+    if not kept or (len(kept) < len(branches) and not open_ended):
+        (problem, *_) = next(found for found in problems.values() if found)
+        raise _NotNativeError(f"the writer's schema does not resolve into the reader's: {problem}")
+    return kept
 
 
 def _registered(

@@ -66,6 +66,7 @@ class Resolution(NamedTuple):
         filled: Number of parts that the reader's defaults add to each record of a type, by the writer's full name.
         skips_blindly: Whether fastavro skips items without looking for the end of the data, so that bytes must be
             checked first.
+        hopeless: The first problem that makes all records unreadable; None if some may be readable.
     """
 
     writer: Any
@@ -73,6 +74,7 @@ class Resolution(NamedTuple):
     problems: tuple[str, ...] = ()
     filled: Mapping[str, int] = {}
     skips_blindly: bool = False
+    hopeless: str | None = None
 
 
 def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolution:
@@ -107,7 +109,9 @@ def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> 
         # The reader returns defaults unchanged.
         next(other for other in named[record]["fields"] if other["name"] == field)["default"] = default
     problems = tuple(dict.fromkeys(rewriter.problems))
-    return Resolution(marked(plain_writer)[0], target, problems, rewriter.filled, rewriter.skips_blindly)
+    return Resolution(
+        marked(plain_writer)[0], target, problems, rewriter.filled, rewriter.skips_blindly, rewriter.hopeless
+    )
 
 
 def branches(union: list[Any], named: Mapping[str, Any]) -> list[Any] | None:
@@ -174,7 +178,9 @@ class _Rewriter:
         self._count = 0
         self._path: list[str] = []
         self.defaults: list[tuple[str, str, Any]] = []
+        self._optional = 0
         self.problems: list[str] = []
+        self.hopeless: str | None = None
         self.filled: dict[str, int] = {}
         self.skips_blindly = False
 
@@ -216,7 +222,8 @@ class _Rewriter:
         writer, reader = bare(writer, self._writer_named), bare(reader, self._reader_named)
         if isinstance(writer, list):
             several = sum(kind(bare(branch, self._writer_named)) != "null" for branch in writer) > 1
-            pairs = [self._branch_pair(branch, reader, several=several) for branch in writer]
+            with self._in_some_records():
+                pairs = [self._branch_pair(branch, reader, several=several) for branch in writer]
             matching = _distinct(pair[1] for pair in pairs if pair[1] is not None)
             # An empty union would not be resolved at all; no type matches one whose name the writer lacks.
             return [pair[0] for pair in pairs], matching or [_record(self._fresh("nothing"), [])]
@@ -250,7 +257,17 @@ class _Rewriter:
         return self.alone(writer), None
 
     def _problem(self, what: str) -> None:
-        self.problems.append(f"{'.'.join(self._path)}: {what}" if self._path else what)
+        problem = f"{'.'.join(self._path)}: {what}" if self._path else what
+        self.problems.append(problem)
+        if not self._optional and self.hopeless is None:
+            self.hopeless = problem
+
+    @contextmanager
+    def _in_some_records(self) -> Iterator[None]:
+        """Parts that records may lack, such as the items of an array."""
+        self._optional += 1
+        yield
+        self._optional -= 1
 
     @contextmanager
     def _within(self, field: str) -> Iterator[None]:
@@ -278,7 +295,8 @@ class _Rewriter:
         which = kind(writer)
         if which in {"array", "map"}:
             item = "items" if which == "array" else "values"
-            inner_writer, inner_reader = self.pair(writer[item], reader[item])
+            with self._in_some_records():
+                inner_writer, inner_reader = self.pair(writer[item], reader[item])
             return {"type": which, item: inner_writer}, {"type": which, item: inner_reader}
         if which not in NAMED:
             return self._same_leaf(which, reader, several=several)
@@ -291,7 +309,8 @@ class _Rewriter:
         if which == "enum":
             missing = [symbol for symbol in writer["symbols"] if symbol not in reader["symbols"]]
             if missing and "default" not in reader:
-                self._problem(f"{reader['name']} has neither the symbol {missing[0]} nor a default")
+                with self._in_some_records():
+                    self._problem(f"{reader['name']} has neither the symbol {missing[0]} nor a default")
             return self._leaf(writer, name), self._leaf(reader, name)
         return self._record_pair(name, writer, reader)
 

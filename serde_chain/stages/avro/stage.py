@@ -726,17 +726,17 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             return AvroReader(
                 source, source.readable, None, registered, budget=budget, native=native_, model=model, latest=latest
             )
-        writer, target_, problems, filled, skips_blindly = resolved(source, target, numbered=numbered)
-        source = source.with_filled(filled) if filled else source
+        way = resolved(source, target, numbered=numbered)
+        source = source.with_filled(way.filled) if way.filled else source
         return AvroReader(
             source,
-            readable(writer),
-            target_,
+            readable(way.writer),
+            way.target,
             registered,
-            problems,
+            way.problems,
             budget,
             native_,
-            skips_blindly,
+            way.skips_blindly,
             model,
             into=target,
             latest=latest,

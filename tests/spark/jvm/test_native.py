@@ -208,9 +208,46 @@ def test_bad_records_with_a_registry(
             records.where(f"offset = {at}").transform(decode(config, engine="native", topics=topic)).collect()
 
 
-def test_a_registry_that_is_down_when_the_query_is_planned(config: Config) -> None:
+def test_schemas_that_do_not_resolve(spark: SparkSession, config: Config) -> None:
+    """The error names the field when the query is planned, with any engine and mode."""
+    fields = [{**each, "type": "long"} if each["name"] == "name" else each for each in FIELDS]
+    reading = config | {"avro.reader.schema": json.dumps({"type": "record", "name": "Alert", "fields": fields})}
+    records = kafka(spark, [])
+    for engine in ("auto", "native", "arrow"):
+        with pytest.raises(ConfigError, match=r"^the writer's schema does not resolve into .*: name: string cannot be"):
+            records.transform(decode(reading, engine=engine, mode="PERMISSIVE"))
+
+
+def test_an_id_whose_schema_does_not_resolve(
+    spark: SparkSession, registry: SchemaRegistry, config: Config, new_topic: "NewTopic"
+) -> None:
+    """Python reads its records, since Spark's error would not name the field."""
+    topics = [new_topic(), new_topic()]
+    config |= {"schema.registry.url": registry.url, "value.serializers": "avro", "value.deserializers": "avro"}
+    other = {**SCHEMA, "fields": [{"name": "id", "type": "string"}, *FIELDS[1:]]}
+    values = [
+        encoded(config, alert(0), [], topics[0]),
+        encoded({**config, "avro.schema": json.dumps(other)}, alert(0) | {"id": "x"}, [], topics[1]),
+    ]
+    records = kafka(spark, [row(value, [], at) for at, value in enumerate(values)])
+    reading = config | {"avro.reader.schema": config["avro.schema"]}
+    assert "other than these 1" in explain(reading, topics=topics)
+    rows = records.transform(decode(reading, topics=topics, mode="PERMISSIVE")).orderBy("offset").collect()
+    assert (rows[0]["value"]["id"], rows[1]["value"]) == (0, None)
+    assert "does not resolve into the reader's: id: string cannot be read as int" in rows[1]["serde_error"]
+    with pytest.raises(ConfigError, match=r"does not resolve into the reader's: id: string cannot be read as int"):
+        explain(reading, topics=topics[1], engine="native")
+
+
+def test_a_registry_that_is_down_when_the_query_is_planned(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    """Told once, also where nobody asks."""
     config |= {"schema.registry.url": "http://127.0.0.1:1", "schema.registry.max.retries": "0"}
-    assert "value: arrow (the schema registry failed to return the topics' schemas" in explain(config, topics="alerts")
+    reading_engine._warn.cache_clear()
+    for _ in range(2):
+        assert "value: arrow (the schema registry failed to return the topics' schemas" in explain(config, topics="a")
+    assert [each.message.partition(":")[0] for each in caplog.records if each.name == reading_engine.__name__] == [
+        "Python reads the values of a"
+    ]
     with pytest.raises(SchemaRegistryError):
         explain(config, topics="alerts", engine="native")
 

@@ -570,17 +570,18 @@ class _Decoder:
         self._source = reader.source
         self._reader = reader
         same = reader.source.parsed == column.schema.parsed
-        self._writer, self._target, problems, _, blind = rewritten(reader.source, None if same else column.schema)
+        way = rewritten(reader.source, None if same else column.schema)
+        self._writer, self._target = way.writer, way.target
         writer = readable(self._writer)
         self.decode = AvroReader(
             reader.source,
             writer,
-            self._target,
+            way.target,
             None,
-            problems,
+            way.problems,
             reader.budget,
             native,
-            blind,
+            way.skips_blindly,
             into=None if same else column.schema,
             is_raw=reader.is_raw,
         ).decode

@@ -1,0 +1,124 @@
+"""Random queries fetch what they need, each payload once, and have the results of queries of inline payloads.
+
+``SERDE_CHAIN_QUERIES=10000`` makes the test of plans longer.
+"""
+
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from serde_chain.spark import decode
+from tests.spark.counting import counting, downloads
+from tests.spark.queries import COUNT, LARGE, PATHS, SCHEMA, Generated, alert, generate
+from tests.spark.records import KAFKA, encoded, row
+from tests.spark.test_decode import plan_of
+
+PLANS = int(os.environ.get("SERDE_CHAIN_QUERIES", "100"))
+
+
+class Topic(NamedTuple):
+    """Records with payloads in a store, and the same with theirs inline."""
+
+    folder: Path
+    alerts: DataFrame
+    inline: DataFrame
+    names: dict[str, tuple[str, int]]
+
+    def downloaded(self) -> Counter[tuple[str, int]]:
+        """How often the fields of records were fetched since the last call, by field and offset."""
+        return Counter({self.names[Path(name).name]: count for name, count in downloads(self.folder).items()})
+
+
+def settings(folder: Path) -> dict[str, Any]:
+    return {
+        "value.serializers": "large-fields, avro",
+        "value.deserializers": "avro, large-fields",
+        "key.deserializer": "string",
+        "avro.schema": json.dumps(SCHEMA),
+        "large.fields.paths": PATHS,
+        "large.fields.min.bytes": 100,
+        **counting(folder),
+    }
+
+
+@pytest.fixture(params=["native", "arrow"])
+def topic(spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Topic]:
+    config = settings(tmp_path)
+    rows = []
+    for at in range(COUNT):
+        headers: list[Any] = []
+        key, value, topic, _, *others = row(encoded(config, alert(at), headers), headers, at, key=b"k%d" % at)
+        rows.append((key, value, topic, at % 2, *others))
+    raw = spark.createDataFrame(rows, KAFKA).coalesce(1).persist()
+    alerts = raw.transform(decode(config, engine=request.param, tombstones=False))
+    whole = [(key.decode(), alert(at), *others, None) for at, (key, _, *others, _) in enumerate(rows)]
+    inline = spark.createDataFrame(whole, alerts.schema).coalesce(1).persist()
+    kinds = {"s": "stamp", "c": "source.cutout", "h": "history"}
+    files = [path for path in (tmp_path / "payloads" / "alerts").iterdir() if path.is_file()]
+    contents = {path.name: re.match(rb"([sch])(\d)", path.read_bytes()) for path in files}
+    yield Topic(
+        tmp_path,
+        alerts,
+        inline,
+        {name: (kinds[found[1].decode()], int(found[2])) for name, found in contents.items() if found is not None},
+    )
+    raw.unpersist()
+    inline.unpersist()
+
+
+def check(topic: Topic, query: Generated) -> None:
+    """Compare the plan, the result, and the downloads with those expected."""
+    frame = query.run(topic.alerts)
+    check_plan(frame, query)
+    found = frame.collect()
+    counts = topic.downloaded()
+    needed = {(name, at) for name, rows in query.rows.items() for at in rows}
+    assert set(counts) <= needed, query.text
+    assert max(counts.values(), default=1) == 1, query.text
+    if query.exact:
+        assert set(counts) == needed, query.text
+        expected = query.run(topic.inline).collect()
+        assert sorted(map(repr, found)) == sorted(map(repr, expected)), query.text
+
+
+def check_plan(frame: DataFrame, query: Generated) -> None:
+    """Each large field that a query uses has a step, others none."""
+    steps = re.findall(r"fetch_field\[([^\]]*)\]\(", plan_of(frame))
+    assert set(steps) <= query.fields, query.text
+    assert len(steps) == len(set(steps)) or "union" in query.text, query.text
+    if any(query.rows.values()):  # Spark may know that there are none
+        assert set(steps) == query.fields, query.text
+
+
+@pytest.mark.timeout(900)
+def test_generated_queries(topic: Topic) -> None:
+    random = Random(1)
+    for _ in range(20):
+        check(topic, generate(random))
+
+
+@pytest.mark.timeout(3600)
+@pytest.mark.full
+def test_many_generated_queries(topic: Topic) -> None:
+    random = Random(2)
+    for _ in range(500):
+        check(topic, generate(random))
+
+
+@pytest.mark.timeout(36000)
+@pytest.mark.full
+def test_plans_of_generated_queries(topic: Topic) -> None:
+    """Faster than queries: which steps they have."""
+    random = Random(3)
+    for _ in range(PLANS):
+        query = generate(random)
+        check_plan(query.run(topic.alerts), query)
+    assert {name for name, _ in topic.names.values()} == set(LARGE)
