@@ -11,8 +11,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use crate::arrow::{ARRAY, ArrowArray, Builder, Type as Layout, capsule};
-use crate::schema::{Id, Kind, Schema};
+use crate::builder::Builder;
+use crate::interface::{ARRAY, ArrowArray, Held, Importer};
+use crate::layout::Layout;
+use crate::schema::{Id, Kind, Schema, refused};
 use crate::wire::{Refused, Result, quiet, write_bytes, write_long};
 
 /// Python's dates are of the years 1 to 9999.
@@ -36,28 +38,36 @@ struct ArrowSchema {
 pub struct ColumnEncoder {
     schema: Schema,
     prefix: Vec<u8>,
+    importer: Importer,
 }
 
 #[pymethods]
 impl ColumnEncoder {
     /// Compile a schema.
     ///
-    /// Args: the schema in fastavro's parsed form; the bytes in front of each record; and whether schemas with maps are
-    /// refused, since equal maps must give equal bytes.
+    /// Args: the schema in fastavro's parsed form; the bytes in front of each record; whether schemas with maps are
+    /// refused, since equal maps must give equal bytes; and pyarrow's function that imports an array from a pointer and
+    /// a type, with the type `binary`.
     #[new]
-    fn new(schema: &Bound<'_, PyAny>, prefix: Vec<u8>, ordered: bool) -> PyResult<Self> {
+    fn new(
+        schema: &Bound<'_, PyAny>,
+        prefix: Vec<u8>,
+        ordered: bool,
+        import: &Bound<'_, PyAny>,
+        kind: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
         let schema = Schema::compile(schema, true)?;
         if ordered && schema.types.iter().any(|each| matches!(each.kind, Kind::Map(_))) {
             return Err(PyValueError::new_err("it has maps"));
         }
-        Ok(Self { schema, prefix })
+        Ok(Self { schema, prefix, importer: Importer::new(import, kind) })
     }
 
     /// Encode an array, without the interpreter.
     ///
     /// Args: the two capsules of an array.
     ///
-    /// Returns: a capsule with an `ArrowArray` of the type `binary`, and the rows that are not taken.
+    /// Returns: a `pyarrow.BinaryArray`, and the rows that are not taken, which are null.
     ///
     /// Fails with ValueError for an array of a type that is not taken.
     fn encode<'py>(
@@ -74,8 +84,8 @@ impl ColumnEncoder {
             let count = usize::try_from(data.length).map_err(|_| PyValueError::new_err("its length is negative"))?;
             (bind(py, &self.schema, self.schema.root, kind.as_ref(), data, count)?, count)
         };
-        let mut builder = Builder::new(&Layout::Binary, count);
-        let mut refused = Vec::new();
+        let mut builder = Builder::new(&Layout::Binary, count, 0);
+        let mut left = Vec::new();
         py.detach(|| {
             let mut out = Vec::new();
             for row in 0..count {
@@ -86,12 +96,12 @@ impl ColumnEncoder {
                 out.clear();
                 out.extend_from_slice(&self.prefix);
                 if column.write(row, &mut out).and_then(|()| builder.binary(&out)).is_err() {
-                    refused.push(row);
+                    left.push(row);
                     builder.null();
                 }
             }
         });
-        Ok((capsule(py, builder.export())?, refused))
+        Ok((self.importer.import(py, Held::new(builder.export()))?, left))
     }
 }
 
@@ -153,10 +163,6 @@ struct Offsets {
 enum Binary {
     Variable(Offsets, *const u8),
     Fixed(*const u8, usize),
-}
-
-fn refused<T>(why: &str) -> PyResult<T> {
-    Err(PyValueError::new_err(why.to_owned()))
 }
 
 /// SAFETY: valid structures of the C data interface, which outlive the column; a type and an array may disagree in all

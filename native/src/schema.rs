@@ -75,21 +75,32 @@ impl Schema {
     ///
     /// Fails with ValueError for a schema that is left to fastavro: recursive, malformed, or ambiguous when written.
     pub fn compile(parsed: &Bound<'_, PyAny>, writing: bool) -> PyResult<Self> {
-        Self::compiled(parsed, None, writing)
+        Self::compiled(parsed, None, writing, false)
+    }
+
+    /// Compile a schema of records whose levels are counted: it may be recursive.
+    pub fn compile_deep(parsed: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::compiled(parsed, None, false, true)
     }
 
     /// Compile a writer's schema and a reader's, rewritten so that each type has one match at most.
     pub fn resolve(writer: &Bound<'_, PyAny>, reader: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Self::compiled(writer, Some(reader), false)
+        Self::compiled(writer, Some(reader), false, false)
     }
 
-    fn compiled<'py>(parsed: &Bound<'py, PyAny>, reader: Option<&Bound<'py, PyAny>>, writing: bool) -> PyResult<Self> {
+    fn compiled<'py>(
+        parsed: &Bound<'py, PyAny>,
+        reader: Option<&Bound<'py, PyAny>>,
+        writing: bool,
+        deep: bool,
+    ) -> PyResult<Self> {
         let mut compiler = Compiler {
             types: Vec::new(),
             named: HashMap::new(),
             definitions: HashMap::new(),
             of_reader: HashMap::new(),
             writing,
+            deep,
         };
         let root = match reader {
             Some(reader) => compiler.pair(parsed, reader, 0)?,
@@ -116,9 +127,11 @@ struct Compiler<'py> {
     definitions: HashMap<String, Bound<'py, PyAny>>,
     of_reader: HashMap<String, Bound<'py, PyAny>>,
     writing: bool,
+    /// Whether types may contain themselves.
+    deep: bool,
 }
 
-fn refused<T>(why: &str) -> PyResult<T> {
+pub fn refused<T>(why: &str) -> PyResult<T> {
     Err(PyValueError::new_err(why.to_owned()))
 }
 
@@ -189,14 +202,15 @@ impl<'py> Compiler<'py> {
         match self.named.get(&name) {
             Some(Some(id)) => return Ok(*id),
             Some(None) => return refused("it is recursive"),
-            None => self.named.insert(name.clone(), None),
+            None => {}
         };
-        let compiled = match kind {
+        let id = self.add(Kind::Null, logical); // replaced below
+        self.named.insert(name.clone(), self.deep.then_some(id));
+        self.types[id].kind = match kind {
             "fixed" => Kind::Fixed(required(dict, "size")?.extract()?),
             "enum" => Kind::Enum(enum_of(dict)?),
             _ => Kind::Record(self.record(dict, level)?),
         };
-        let id = self.add(compiled, logical);
         self.named.insert(name, Some(id));
         Ok(id)
     }
@@ -218,7 +232,8 @@ impl<'py> Compiler<'py> {
             };
             fields.push(Field { name: Some(name.unbind()), kind, default });
         }
-        if template.len() != fields.len() {
+        // When read, the last one counts, as in fastavro.
+        if self.writing && template.len() != fields.len() {
             return refused("two fields have the same name");
         }
         Ok(Record { fields, template: template.unbind() })
@@ -229,7 +244,8 @@ impl<'py> Compiler<'py> {
         for branch in branches {
             ids.push(self.compile(&branch, level + 1)?);
         }
-        if ids.is_empty() || ids.iter().any(|&id| matches!(self.types[id].kind, Kind::Union(_))) {
+        let is_odd = ids.is_empty() || ids.iter().any(|&id| matches!(self.types[id].kind, Kind::Union(_)));
+        if self.writing && is_odd {
             return refused("a union is empty, or a branch of another one");
         }
         if self.writing && self.is_ambiguous(&ids) {

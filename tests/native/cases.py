@@ -27,7 +27,7 @@ from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.arrow.nested import objects
 from serde_chain.errors import ConfigError, SerializationError
-from serde_chain.stages.avro.arrow.column_writer import KernelWriter
+from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.rows import branch_namer
 from serde_chain.stages.avro.decimal import readable
@@ -292,7 +292,8 @@ class Ways:
             if target is not None:
                 resolution = resolved(self.schema, AvroSchema.parse(json.dumps(target)))
                 writer, reader = readable(resolution.writer), resolution.target
-            self._decode = serde_chain_native.Decoder(writer, reader, LOGICAL_READERS, _leave, None).decode
+            parts = (FREE_PARTS, PARTS_PER_BYTE) if self.schema.unbounded else None
+            self._decode = serde_chain_native.Decoder(writer, reader, LOGICAL_READERS, _leave, None, parts).decode
 
     def compare_written(self, value: Any) -> bytes | None:
         """Write a value in all ways.
@@ -331,8 +332,6 @@ class Ways:
         Returns:
             Whether it takes them; the others are fastavro's anyway.
         """
-        if self.schema.unbounded:
-            return False
         try:
             alone = self._decode(data)
         except _LeftError:
@@ -354,7 +353,7 @@ class Ways:
         """
         text = json.dumps(self.source)
         results: list[tuple[str, Any, Any]] = []
-        for config in ({"avro.native": "on"}, {"avro.native": "off", "avro.arrow.reader": "record"}):
+        for config in ({"avro.native": "on"}, {"avro.native": "off"}):
             if target is not None:
                 config["avro.reader.schema"] = json.dumps(target)
             chain = DeserializerChain.from_config({"value.deserializers": "avro", "avro.schema": text, **config})
@@ -372,20 +371,16 @@ class Ways:
         return ours
 
     def compare_array_written(self, array: Any) -> int:
-        """Write an array by the compiled part and by pyarrow's kernels, and its rows as is done without them.
+        """Write an array by the compiled part, and its rows as is done without it.
 
         Returns:
             The number of rows that the compiled part takes.
         """
         if self.schema.unbounded:
             return 0
-        self._compare_array_written(array, lambda: KernelWriter(self.schema, b"!"))
-        return self._compare_array_written(array, lambda: NativeWriter(Native(serde_chain_native), self.schema, b"!"))
-
-    def _compare_array_written(self, array: Any, make: Callable[[], Any]) -> int:
         taken = 0
         try:
-            records, left = make().write(array)
+            records, left = NativeWriter(Native(serde_chain_native), self.schema, b"!").write(array)
         except ValueError:
             return taken
         records.validate(full=True)
