@@ -75,32 +75,45 @@ impl Schema {
     ///
     /// Fails with ValueError for a schema that is left to fastavro: recursive, malformed, or ambiguous when written.
     pub fn compile(parsed: &Bound<'_, PyAny>, writing: bool) -> PyResult<Self> {
-        Self::compiled(parsed, None, writing, false)
+        Self::compiled(parsed, None, if writing { Purpose::Write } else { Purpose::Read })
     }
 
     /// Compile a schema of records whose levels are counted: it may be recursive.
     pub fn compile_deep(parsed: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Self::compiled(parsed, None, false, true)
+        Self::compiled(parsed, None, Purpose::ReadDeep)
+    }
+
+    /// Compile a schema of columns to write: their types tell the branches of unions apart.
+    ///
+    /// Args: the schema, and fastavro's functions of the logical types that it knows.
+    pub fn compile_columns(parsed: &Bound<'_, PyAny>, known: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let mut schema = Self::compiled(parsed, None, Purpose::WriteColumns)?;
+        for each in &mut schema.types {
+            if let Some(logical) = &each.logical
+                && !known.contains(&logical.key)?
+            {
+                each.logical = None;
+            }
+        }
+        Ok(schema)
     }
 
     /// Compile a writer's schema and a reader's, rewritten so that each type has one match at most.
     pub fn resolve(writer: &Bound<'_, PyAny>, reader: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Self::compiled(writer, Some(reader), false, false)
+        Self::compiled(writer, Some(reader), Purpose::Read)
     }
 
     fn compiled<'py>(
         parsed: &Bound<'py, PyAny>,
         reader: Option<&Bound<'py, PyAny>>,
-        writing: bool,
-        deep: bool,
+        purpose: Purpose,
     ) -> PyResult<Self> {
         let mut compiler = Compiler {
             types: Vec::new(),
             named: HashMap::new(),
             definitions: HashMap::new(),
             of_reader: HashMap::new(),
-            writing,
-            deep,
+            purpose,
         };
         let root = match reader {
             Some(reader) => compiler.pair(parsed, reader, 0)?,
@@ -126,9 +139,23 @@ struct Compiler<'py> {
     named: HashMap<String, Option<Id>>,
     definitions: HashMap<String, Bound<'py, PyAny>>,
     of_reader: HashMap<String, Bound<'py, PyAny>>,
-    writing: bool,
-    /// Whether types may contain themselves.
-    deep: bool,
+    purpose: Purpose,
+}
+
+/// What a schema is compiled for.
+#[derive(Clone, Copy, PartialEq)]
+enum Purpose {
+    Read,
+    /// The levels are counted: it may be recursive.
+    ReadDeep,
+    Write,
+    WriteColumns,
+}
+
+impl Purpose {
+    fn writes(self) -> bool {
+        matches!(self, Purpose::Write | Purpose::WriteColumns)
+    }
 }
 
 pub fn refused<T>(why: &str) -> PyResult<T> {
@@ -205,7 +232,7 @@ impl<'py> Compiler<'py> {
             None => {}
         };
         let id = self.add(Kind::Null, logical); // replaced below
-        self.named.insert(name.clone(), self.deep.then_some(id));
+        self.named.insert(name.clone(), (self.purpose == Purpose::ReadDeep).then_some(id));
         self.types[id].kind = match kind {
             "fixed" => Kind::Fixed(required(dict, "size")?.extract()?),
             "enum" => Kind::Enum(enum_of(dict)?),
@@ -233,7 +260,7 @@ impl<'py> Compiler<'py> {
             fields.push(Field { name: Some(name.unbind()), kind, default });
         }
         // When read, the last one counts, as in fastavro.
-        if self.writing && template.len() != fields.len() {
+        if self.purpose.writes() && template.len() != fields.len() {
             return refused("two fields have the same name");
         }
         Ok(Record { fields, template: template.unbind() })
@@ -245,10 +272,10 @@ impl<'py> Compiler<'py> {
             ids.push(self.compile(&branch, level + 1)?);
         }
         let is_odd = ids.is_empty() || ids.iter().any(|&id| matches!(self.types[id].kind, Kind::Union(_)));
-        if self.writing && is_odd {
+        if self.purpose.writes() && is_odd {
             return refused("a union is empty, or a branch of another one");
         }
-        if self.writing && self.is_ambiguous(&ids) {
+        if self.purpose == Purpose::Write && self.is_ambiguous(&ids) {
             return refused("a value may match several branches of a union");
         }
         Ok(self.add(Kind::Union(ids), None))

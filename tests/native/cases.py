@@ -32,10 +32,14 @@ from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.rows import branch_namer
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.native import Native
+from serde_chain.stages.avro.reader import AvroReader
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
+from tests.stages.avro.test_schemas_of_others import in_a_file
+from tests.stages.avro.test_ugly_schemas import joined
+from tests.stages.avro.ugly import Ugly
 
-__all__ = ["Ways", "mutant", "schema_of", "value_of"]
+__all__ = ["UglyWays", "Ways", "mutant", "schema_of", "value_of"]
 
 _PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL: Final[tuple[dict[str, Any], ...]] = (
@@ -394,6 +398,46 @@ class Ways:
             assert data == (None if value is None else b"!" + theirs), (self.parsed, array.type, value, data, theirs)
             taken += 1
         return taken
+
+
+class UglyWays:
+    """An ugly schema, whose records are read with the compiled part and without.
+
+    Args:
+        ugly: The schema.
+    """
+
+    def __init__(self, ugly: Ugly) -> None:
+        self._schema = joined(ugly)
+        self._whole = json.loads(self._schema.text)
+        self._ways = [
+            AvroReader(self._schema, self._schema.readable, None, native=native).decode
+            for native in (Native(serde_chain_native), None)
+        ]
+        self._files = [
+            DeserializerChain.from_config(
+                {"value.deserializers": "avro", "avro.framing": "container", "avro.native": native}
+            )
+            for native in ("on", "off")
+        ]
+
+    def compare_read(self, data: bytes) -> None:
+        """Read a record by both."""
+        ours, theirs = (_outcome(lambda data, _, decode=decode: decode(data), data) for decode in self._ways)
+        assert _exact(ours) == _exact(theirs), (self._schema.text, data, ours, theirs)
+
+    def compare_columns(self, records: list[bytes]) -> None:
+        """Read records into columns by both; they bring their schema."""
+        values = [in_a_file(self._whole, data) for data in records]
+        ours, theirs = (chain.read_batch(Batch(values, topic="t")) for chain in self._files)
+        ours.values.validate(full=True)
+        told = [
+            [(row, _without_addresses(str(error))) for row, error in sorted(each.errors.items())]
+            for each in (ours, theirs)
+        ]
+        assert told[0] == told[1], (self._schema.text, records)
+        assert ours.values.type == theirs.values.type, self._schema.text
+        assert _equal(ours.values, theirs.values), (self._schema.text, records)
 
 
 def _leave(*_: Any) -> Any:

@@ -64,8 +64,15 @@ class ColumnEncoder(Protocol):
 class _Library(Protocol):
     __version__: str
 
-    def ColumnEncoder(  # noqa: N802
-        self, schema: Any, prefix: bytes, ordered: bool, into_arrow: Callable[..., Any], type_: Any, /
+    def ColumnEncoder(  # noqa: N802, PLR0917
+        self,
+        schema: Any,
+        prefix: bytes,
+        ordered: bool,
+        logical: Mapping[str, Any],
+        into_arrow: Callable[..., Any],
+        type_: Any,
+        /,
     ) -> ColumnEncoder: ...
 
     def ColumnDecoder(  # noqa: N802, PLR0917
@@ -170,8 +177,8 @@ class Native:
         Raises:
             ValueError: The schema is not taken.
         """
-        binary = require("pyarrow", "arrow").binary()
-        return self._library.ColumnEncoder(schema, prefix, ordered, _into_arrow(), binary)
+        binary, writers = require("pyarrow", "arrow").binary(), require("fastavro.write", "avro").LOGICAL_WRITERS
+        return self._library.ColumnEncoder(schema, prefix, ordered, writers, _into_arrow(), binary)
 
 
 def _into_arrow() -> Callable[..., Any]:
