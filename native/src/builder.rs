@@ -2,8 +2,11 @@
 //!
 //! What was appended last can be forgotten again: a record that is not taken leaves no trace.
 
+use std::mem;
+
 use crate::interface::{ArrowArray, Buffer, exported};
 use crate::layout::Layout;
+use crate::pool::{Item, give, reserved};
 use crate::wire::{Refused, Result};
 
 /// A bitmap, least significant bit first.
@@ -102,8 +105,10 @@ impl Binary {
     fn reserve(&mut self, needed: usize) {
         if needed <= self.most {
             let alike = needed.saturating_mul(self.offsets.capacity()) / self.offsets.len();
-            let wanted = alike.saturating_add(alike / 8).max(needed + needed / 2).min(self.most);
-            if self.data.try_reserve_exact(wanted - self.data.len()).is_ok() {
+            let wanted = alike.saturating_add(alike / 32).max(needed + needed / 2).min(self.most);
+            if let Some(mut larger) = reserved(wanted) {
+                larger.extend_from_slice(&self.data);
+                give(u8::wrap(mem::replace(&mut self.data, larger)));
                 return;
             }
         }
@@ -112,10 +117,10 @@ impl Binary {
 
     /// The buffers of an array.
     fn into_buffers(mut self) -> [Option<Buffer>; 2] {
-        if self.data.capacity() - self.data.len() > self.data.len() / 8 {
+        if self.data.len() < self.data.capacity() / 2 {
             self.data.shrink_to_fit();
         }
-        [Some(Buffer::I32(self.offsets)), Some(Buffer::Bytes(self.data))]
+        [Some(Buffer::new(self.offsets)), Some(Buffer::new(self.data))]
     }
 }
 
@@ -140,6 +145,11 @@ pub enum Values {
     Struct(Vec<Builder>),
 }
 
+/// An empty vector for so many values.
+fn vector<T: Item>(count: usize) -> Vec<T> {
+    reserved(count).unwrap_or_default()
+}
+
 #[inline]
 pub fn offset(size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| Refused)
@@ -150,18 +160,18 @@ impl Builder {
     /// read, as a bound of what is reserved.
     pub fn new(kind: &Layout, rows: usize, bytes: usize) -> Self {
         let offsets = || {
-            let mut offsets = Vec::with_capacity(rows + 1);
+            let mut offsets = vector(rows + 1);
             offsets.push(0);
             offsets
         };
         let values = match kind {
             Layout::Null => Values::Null,
             Layout::Bool => Values::Bool(Bits::default()),
-            Layout::I32 => Values::I32(Vec::with_capacity(rows)),
-            Layout::I64 | Layout::Millis => Values::I64(Vec::with_capacity(rows)),
-            Layout::F32 => Values::F32(Vec::with_capacity(rows)),
-            Layout::F64 => Values::F64(Vec::with_capacity(rows)),
-            Layout::I128(_) => Values::I128(Vec::with_capacity(rows)),
+            Layout::I32 => Values::I32(vector(rows)),
+            Layout::I64 | Layout::Millis => Values::I64(vector(rows)),
+            Layout::F32 => Values::F32(vector(rows)),
+            Layout::F64 => Values::F64(vector(rows)),
+            Layout::I128(_) => Values::I128(vector(rows)),
             Layout::Binary | Layout::String => {
                 Values::Binary(Binary { offsets: offsets(), data: Vec::new(), most: bytes })
             }
@@ -170,7 +180,9 @@ impl Builder {
                 let [keys, items] = [&Layout::String, value].map(|kind| Builder::new(kind, 0, bytes));
                 Values::Map(offsets(), Box::new([keys, items]))
             }
-            Layout::Struct(fields) => Values::Struct(fields.iter().map(|(_, kind)| Builder::new(kind, rows, bytes)).collect()),
+            Layout::Struct(fields) => {
+                Values::Struct(fields.iter().map(|(_, kind)| Builder::new(kind, rows, bytes)).collect())
+            }
         };
         Self { len: 0, validity: Validity::default(), values }
     }
@@ -257,21 +269,21 @@ impl Builder {
                 (array.null_count, array.n_buffers) = (len as i64, 0);
                 array
             }
-            Values::Bool(bits) => leaf(validity, Buffer::Bytes(bits.data)),
-            Values::I32(values) => leaf(validity, Buffer::I32(values)),
-            Values::I64(values) => leaf(validity, Buffer::I64(values)),
-            Values::F32(values) => leaf(validity, Buffer::F32(values)),
-            Values::F64(values) => leaf(validity, Buffer::F64(values)),
-            Values::I128(values) => leaf(validity, Buffer::I128(values)),
+            Values::Bool(bits) => leaf(validity, Buffer::new(bits.data)),
+            Values::I32(values) => leaf(validity, Buffer::new(values)),
+            Values::I64(values) => leaf(validity, Buffer::new(values)),
+            Values::F32(values) => leaf(validity, Buffer::new(values)),
+            Values::F64(values) => leaf(validity, Buffer::new(values)),
+            Values::I128(values) => leaf(validity, Buffer::new(values)),
             Values::Binary(values) => exported(len, validity, values.into_buffers(), Vec::new()),
             Values::List(offsets, item) => {
-                exported(len, validity, [Some(Buffer::I32(offsets)), None], vec![item.export()])
+                exported(len, validity, [Some(Buffer::new(offsets)), None], vec![item.export()])
             }
             Values::Map(offsets, entries) => {
                 let [keys, items] = *entries;
                 let children = vec![keys.export(), items.export()];
                 let entries = exported(children[0].length as usize, Validity::default(), [None, None], children);
-                exported(len, validity, [Some(Buffer::I32(offsets)), None], vec![entries])
+                exported(len, validity, [Some(Buffer::new(offsets)), None], vec![entries])
             }
             Values::Struct(fields) => {
                 exported(len, validity, [None, None], fields.into_iter().map(Builder::export).collect())

@@ -9,6 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyTuple};
 
 use crate::builder::Validity;
+use crate::pool::{Item, Memory, give};
 
 pub const ARRAY: &CStr = c"arrow_array";
 
@@ -39,25 +40,22 @@ struct Owned {
 }
 
 /// The memory of one buffer; never read from here again.
-#[allow(dead_code)]
-pub enum Buffer {
-    Bytes(Vec<u8>),
-    I32(Vec<i32>),
-    I64(Vec<i64>),
-    I128(Vec<i128>),
-    F32(Vec<f32>),
-    F64(Vec<f64>),
-}
+pub struct Buffer(Option<Memory>);
 
 impl Buffer {
-    pub fn pointer(&self) -> *const c_void {
-        match self {
-            Buffer::Bytes(data) => data.as_ptr().cast(),
-            Buffer::I32(data) => data.as_ptr().cast(),
-            Buffer::I64(data) => data.as_ptr().cast(),
-            Buffer::I128(data) => data.as_ptr().cast(),
-            Buffer::F32(data) => data.as_ptr().cast(),
-            Buffer::F64(data) => data.as_ptr().cast(),
+    pub fn new<T: Item>(values: Vec<T>) -> Self {
+        Self(Some(T::wrap(values)))
+    }
+
+    fn pointer(&self) -> *const c_void {
+        self.0.as_ref().map_or(ptr::null(), Memory::pointer)
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        if let Some(memory) = self.0.take() {
+            give(memory);
         }
     }
 }
@@ -77,12 +75,17 @@ unsafe extern "C" fn release_array(array: *mut ArrowArray) {
 }
 
 /// An array with a bitmap of its own, and one or two buffers; `null` arrays have none.
-pub fn exported(length: usize, validity: Validity, buffers: [Option<Buffer>; 2], children: Vec<ArrowArray>) -> ArrowArray {
+pub fn exported(
+    length: usize,
+    validity: Validity,
+    buffers: [Option<Buffer>; 2],
+    children: Vec<ArrowArray>,
+) -> ArrowArray {
     let (bits, null_count) = validity.into_parts();
     let [first, second] = buffers;
     let n_buffers = 1 + i64::from(first.is_some()) + i64::from(second.is_some());
     let n_children = children.len() as i64;
-    let buffers = [bits.map(Buffer::Bytes), first, second];
+    let buffers = [bits.map(Buffer::new), first, second];
     let pointers = buffers.each_ref().map(|buffer| buffer.as_ref().map_or(ptr::null(), Buffer::pointer));
     let mut owned = Box::new(Owned { _buffers: buffers, pointers, children, child_pointers: Vec::new() });
     owned.child_pointers = owned.children.iter_mut().map(ptr::from_mut).collect();
@@ -243,7 +246,9 @@ impl<'a> Rows<'a> {
     /// The number of bytes of all records.
     pub fn size(&self) -> usize {
         match self {
-            Rows::List(records) => records.iter().map(|it| if let Record::Bytes(data) = it { data.len() } else { 0 }).sum(),
+            Rows::List(records) => {
+                records.iter().map(|it| if let Record::Bytes(data) = it { data.len() } else { 0 }).sum()
+            }
             Rows::Array(bytes) if bytes.count == 0 => 0,
             Rows::Array(bytes) => bytes.end(bytes.count) - bytes.end(0),
         }

@@ -38,9 +38,11 @@ impl Layout {
         };
         Ok(match (text.as_str(), read.as_str()) {
             (text, _) if text.starts_with("list<") => Layout::List(inner("value_type")?),
-            (text, _) if text.starts_with("map<string, ") => {
-                Layout::Map(Box::new(Layout::of(&kind.getattr("item_type")?, &as_read.getattr("item_type")?, level + 2)?))
-            }
+            (text, _) if text.starts_with("map<string, ") => Layout::Map(Box::new(Layout::of(
+                &kind.getattr("item_type")?,
+                &as_read.getattr("item_type")?,
+                level + 2,
+            )?)),
             (text, _) if text.starts_with("struct<") => {
                 let count: usize = kind.getattr("num_fields")?.extract()?;
                 let mut fields = Vec::with_capacity(count);
@@ -66,4 +68,3 @@ impl Layout {
         })
     }
 }
-

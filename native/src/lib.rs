@@ -13,6 +13,7 @@ mod interface;
 mod layout;
 mod pairs;
 mod plan;
+mod pool;
 mod schema;
 mod wire;
 
@@ -26,5 +27,6 @@ fn serde_chain_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<column_decoder::ColumnDecoder>()?;
     module.add_class::<columns::ColumnEncoder>()?;
     module.add_class::<decode::Decoder>()?;
-    module.add_class::<encode::Encoder>()
+    module.add_class::<encode::Encoder>()?;
+    module.add_function(wrap_pyfunction!(pool::keep, module)?)
 }

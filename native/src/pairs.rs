@@ -13,12 +13,7 @@ const MOST_LEVELS: usize = 150;
 const LIMITS: &str = "serde-chain-limits";
 
 /// Compile a pair of schemas, with at most so many types.
-pub fn plan_of(
-    writer: &Bound<'_, PyAny>,
-    reader: &Bound<'_, PyAny>,
-    layout: &Layout,
-    most: usize,
-) -> PyResult<Plan> {
+pub fn plan_of(writer: &Bound<'_, PyAny>, reader: &Bound<'_, PyAny>, layout: &Layout, most: usize) -> PyResult<Plan> {
     Compiler { named: [Vec::new(), Vec::new()], left: most }.plan(writer, reader, layout, 0)
 }
 
@@ -118,7 +113,9 @@ impl<'py> Compiler<'py> {
                 let (own, its) = (item(writer.cast()?, "values")?, item(reader.cast()?, "values")?);
                 Plan::Map(Box::new(self.plan(&own, &its, inner, level + 1)?))
             }
-            ("record", "record", Layout::Struct(fields)) => self.record(writer.cast()?, reader.cast()?, fields, level)?,
+            ("record", "record", Layout::Struct(fields)) => {
+                self.record(writer.cast()?, reader.cast()?, fields, level)?
+            }
             _ => return refused("a type is not supported"),
         })
     }
@@ -298,4 +295,3 @@ fn symbols(writer: &Bound<'_, PyDict>, reader: &Bound<'_, PyDict>) -> PyResult<V
         .map(|symbol| symbol.map(|text| text.into_bytes().into()))
         .collect())
 }
-

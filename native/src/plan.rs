@@ -321,10 +321,12 @@ impl Constant {
         Ok(match kind {
             Layout::Bool if value.is_exact_instance_of::<PyBool>() => Constant::Bool(value.extract()?),
             Layout::I32 | Layout::I64 if value.is_exact_instance_of::<PyInt>() => Constant::Int(value.extract()?),
-            Layout::Millis if value.is_exact_instance_of::<PyInt>() => match value.extract::<i64>()?.checked_mul(1000) {
-                Some(micros) => Constant::Int(micros),
-                None => return refused("a default is out of range"),
-            },
+            Layout::Millis if value.is_exact_instance_of::<PyInt>() => {
+                match value.extract::<i64>()?.checked_mul(1000) {
+                    Some(micros) => Constant::Int(micros),
+                    None => return refused("a default is out of range"),
+                }
+            }
             Layout::F32 | Layout::F64 if value.is_exact_instance_of::<PyFloat>() => Constant::Float(value.extract()?),
             Layout::I128(scale) => Constant::Decimal(unscaled(value, *scale)?),
             Layout::String if value.is_exact_instance_of::<PyString>() => Constant::Bytes(bytes(value)?),

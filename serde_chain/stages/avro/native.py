@@ -64,6 +64,9 @@ class ColumnEncoder(Protocol):
 class _Library(Protocol):
     __version__: str
 
+    def keep(self, bytes_: int, /) -> None:
+        """Keep at most so many bytes of freed columns for the next ones; 72 MiB by default."""
+
     def ColumnEncoder(  # noqa: N802, PLR0917
         self,
         schema: Any,
