@@ -266,7 +266,9 @@ def test_doctor_says_so() -> None:
         return map(str, compiled(Look(configuration.resolve(settings), ("t",), 1.0)))
 
     assert list(found()) == [f"ok       avro: compiled: serde-chain-native {serde_chain_native.__version__}"]
-    assert not list(found(**{"avro.native": "off"}))
+    (off,) = found(**{"avro.native": "off"})
+    assert "by fastavro, record by record" in off
+    assert "avro.native = off" in off
     assert not list(found(**{"value.deserializers": "json"}))
     assert ["for batches" in said for said in found(**{"avro.framing": "container"})] == [True]
 
@@ -275,7 +277,8 @@ def test_explain_says_so() -> None:
     config = {"value.deserializers": "avro", "avro.schema": '"int"'}
     said = explain(config, engine="arrow").splitlines()
     assert said[1:] == [f"avro: serde-chain-native {serde_chain_native.__version__}"]
-    assert len(explain({**config, "avro.native": "off"}, engine="arrow").splitlines()) == 1
+    off = explain({**config, "avro.native": "off"}, engine="arrow").splitlines()
+    assert off[1:] == ["avro: fastavro, record by record (serde-chain-native is switched off)"]
     assert len(explain({"value.deserializers": "json"}, engine="arrow").splitlines()) == 1
     same = {"type": "array", "items": {"type": "array", "items": "null"}}
     refused = {**config, "avro.schema": json.dumps(same)}

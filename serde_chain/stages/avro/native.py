@@ -1,4 +1,4 @@
-"""The compiled decoder and encoder of the package ``serde-chain-native``, used if it is installed.
+"""The compiled readers and writers of the package ``serde-chain-native``, used if it is installed.
 
 It takes ordinary schemas, bytes and values only. Everything else is passed to fastavro, which also reports all errors,
 so the results are the same with and without it.
@@ -16,7 +16,7 @@ from payload_stores.plugins import require
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "library", "native", "version"]
+__all__ = ["INSTALL", "NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "library", "native", "version"]
 
 NATIVE: Final = Option(
     "avro.native",
@@ -25,6 +25,7 @@ NATIVE: Final = Option(
     doc="the compiled reader and writer of serde-chain[native]: auto (if installed), on (required), or off",
 )
 
+INSTALL: Final = "pip install 'serde-chain[native]'"
 # The interface that this version of serde-chain uses.
 _INTERFACE: Final = 3
 
@@ -203,7 +204,7 @@ def native(config: Mapping[str, object]) -> Native | None:
     if found is None and wanted == "on":
         raise MissingDependencyError(
             f"{NATIVE.name} = on, but serde-chain-native is not installed, or of another version",
-            hint="pip install 'serde-chain[native]'",
+            hint=INSTALL,
         )
     return None if found is None else Native(found)
 
