@@ -1,23 +1,42 @@
-"""Registry-framed Avro into Arrow: batches, against dictionaries from fastavro and from Confluent's class."""
+"""Registry-framed Avro into Arrow: against dictionaries from fastavro and from Confluent's class, and in threads."""
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from benchmarks.harness import Table, measure
+from benchmarks.harness import Row, Table, in_turns, measure
 from benchmarks.records import BIG, BIG_SCHEMA, SMALL, SMALL_SCHEMA
 from serde_chain import DeserializerChain
 from serde_chain.testing.services import SchemaRegistry
 
 _ROUNDS = 7
+_THREADS: Final = 2
+_BATCHES: Final = 20
+_TIMES: Final = {
+    "type": "record",
+    "name": "Times",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "night", "type": ["null", {"type": "int", "logicalType": "date"}]},
+    ],
+}
+_MOMENT: Final = datetime(2026, 11, 26, 18, 3, 34, tzinfo=UTC)
+_SHAPES: Final[tuple[tuple[str, str, dict[str, Any]], ...]] = (
+    ("20 fields", BIG_SCHEMA, BIG),
+    ("3 fields", SMALL_SCHEMA, SMALL),
+    ("3 fields, times", json.dumps(_TIMES), {"id": 1, "at": _MOMENT, "night": _MOMENT.date()}),
+)
 
 
 def run(*, quick: bool) -> Iterator[Table]:
@@ -29,7 +48,8 @@ def run(*, quick: bool) -> Iterator[Table]:
 def _tables(registry: SchemaRegistry, *, quick: bool) -> Iterator[Table]:
     url, client, conf = registry.url, registry.client(), registry.serializer_conf()
     by_hand, by_confluent = [], []
-    for name, schema, record in (("20 fields", BIG_SCHEMA, BIG), ("3 fields", SMALL_SCHEMA, SMALL)):
+    in_threads = []
+    for name, schema, record in _SHAPES:
         context = SerializationContext(f"arrow-{len(schema)}", MessageField.VALUE, [])
         one = AvroSerializer(client, schema, conf=conf)(record, context)
         confluent = AvroDeserializer(client, conf=conf)
@@ -47,9 +67,27 @@ def _tables(registry: SchemaRegistry, *, quick: bool) -> Iterator[Table]:
             common: Any = {"quick": quick, "rounds": _ROUNDS, "at": f"{count:,}"}
             by_hand.append(measure(name, ours, "fastavro → dicts → Arrow", hand, **common))
             by_confluent.append(measure(name, ours, "AvroDeserializer", theirs, **common))
+        if name == "20 fields":
+            in_threads.append(_threads(name, ours, quick=quick))
     title, axis = "Batches of Avro with registry framing into Arrow", "records in a batch"
     yield Table("arrow", f"{title}, against fastavro", "µs a batch", by_hand, axis)
+    yield Table("arrow-threads", f"{title}, 10,000 records each, wall time of one thread over several", "s", in_threads)
     yield Table("arrow-confluent", f"{title}, against Confluent's, record by record", "µs a batch", by_confluent, axis)
+
+
+def _threads(name: str, batch: Callable[[], Any], *, quick: bool) -> Row:
+    """Batches at once against one after the other: how many processors the threads use."""
+    with ThreadPoolExecutor(_THREADS) as pool:
+
+        def at_once() -> None:
+            list(pool.map(lambda _: [batch() for _ in range(_BATCHES)], range(_THREADS)))
+
+        def in_a_row() -> None:
+            for _ in range(_THREADS * _BATCHES):
+                batch()
+
+        seconds = in_turns({"one": in_a_row, "several": at_once}, 2 if quick else _ROUNDS)
+    return Row(f"{name}, {_THREADS} threads", seconds["one"], "one thread", seconds["several"])
 
 
 def _by_hand(listed: list[bytes], parsed: Any, kind: Any) -> Any:

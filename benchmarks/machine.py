@@ -15,7 +15,7 @@ _ROOT: Final = Path(__file__).parents[1]
 # The measured packages, and their peers.
 _LIBRARIES: Final = (
     "serde-chain", "serde-chain-native", "confluent-kafka", "fastavro", "zstandard", "protobuf", "cryptography",
-    "pyarrow", "datafusion", "boto3", "obstore", "httpx2", "pymongo", "pyspark", "pandas", "kaf-s3-connector",
+    "pyarrow", "boto3", "obstore", "httpx2", "pymongo", "pyspark", "pandas", "kaf-s3-connector",
 )  # fmt: skip
 
 

@@ -655,6 +655,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     side = DESERIALIZE
     _failure = DecodeError
     _forms: Sequence[tuple[Any, BatchForm | None]] | None = None
+    _only_form: BatchForm | None = None
 
     def to_arrow(
         self,
@@ -693,6 +694,10 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             >>> chain.to_arrow([b"M 51", None], topic="images").to_pylist()
             ['M 51', None]
         """
+        if headers is None and columns is None and self._only_form is not None:
+            whole = self._only_form.at_once(values, topic)
+            if whole is not None:
+                return whole
         from serde_chain.arrow import Batch  # most chains never see one
 
         batch = Batch(values, headers, topic=topic, field=self._field, keys=keys, columns=columns)
@@ -738,6 +743,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             remove_headers(batch.context(row), self.own_headers)
         if self._forms is None:
             self._forms = [(stage, find_form(stage)) for stage in self._stages]
+            self._only_form = self._forms[0][1] if len(self._forms) == 1 else None
         for part in run(self._forms, batch, self._error, most_bytes):
             if part.errors and not self._resolves:
                 part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)

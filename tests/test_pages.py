@@ -549,8 +549,7 @@ EXTRAS = {
     "compression": stages("zstd", "lz4", "gzip", "snappy", "zlib"),
     "encryption": stages("encrypt", **{"encryption.keys": {"k": bytes(32)}}),
     "arrow": "from serde_chain import DeserializerChain\n"
-    "DeserializerChain.from_config({'value.deserializer': 'string'}).to_arrow([b'a'], topic='t')\n"
-    "import datafusion",
+    "DeserializerChain.from_config({'value.deserializer': 'string'}).to_arrow([b'a'], topic='t')\n",
     "bakdata": stages(
         "large-message",
         **{
@@ -568,7 +567,7 @@ EXTRAS = {
     "offload-server": "import payload_stores.offload_server, payload_stores.offload_server.runner\n"
     "import serde_chain.cli.commands",
     "spark": "import serde_chain.spark",
-    "spark-worker": "import serde_chain.arrow, pyarrow, datafusion",
+    "spark-worker": "import serde_chain.arrow, pyarrow",
     "config": "from serde_chain import config\nfrom pathlib import Path\n"
     "Path('a.properties').write_text('a = b')\nassert config.load('a.properties') == {'a': 'b'}",
     "cli": "import serde_chain.cli.commands",

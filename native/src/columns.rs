@@ -11,13 +11,17 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-use crate::arrow::{ARRAY, ArrowArray, Builder, Type as Layout, capsule};
-use crate::schema::{Id, Kind, Schema};
+use crate::builder::Builder;
+use crate::interface::{ARRAY, ArrowArray, Held, Importer};
+use crate::layout::Layout;
+use crate::schema::{Id, Kind, Schema, refused};
 use crate::wire::{Refused, Result, quiet, write_bytes, write_long};
 
 /// Python's dates are of the years 1 to 9999.
 const DAYS: RangeInclusive<i64> = -719_162..=2_932_896;
 const MICROSECONDS: RangeInclusive<i64> = -62_135_596_800_000_000..=253_402_300_799_999_999;
+
+const DAY: i64 = 86_400_000_000;
 
 /// The beginning of `ArrowSchema` of the C data interface.
 #[repr(C)]
@@ -36,28 +40,37 @@ struct ArrowSchema {
 pub struct ColumnEncoder {
     schema: Schema,
     prefix: Vec<u8>,
+    importer: Importer,
 }
 
 #[pymethods]
 impl ColumnEncoder {
     /// Compile a schema.
     ///
-    /// Args: the schema in fastavro's parsed form; the bytes in front of each record; and whether schemas with maps are
-    /// refused, since equal maps must give equal bytes.
+    /// Args: the schema in fastavro's parsed form; the bytes in front of each record; whether schemas with maps are
+    /// refused, since equal maps must give equal bytes; fastavro's functions for logical types; and pyarrow's function that imports an array from a pointer and
+    /// a type, with the type `binary`.
     #[new]
-    fn new(schema: &Bound<'_, PyAny>, prefix: Vec<u8>, ordered: bool) -> PyResult<Self> {
-        let schema = Schema::compile(schema, true)?;
+    fn new(
+        schema: &Bound<'_, PyAny>,
+        prefix: Vec<u8>,
+        ordered: bool,
+        logical: &Bound<'_, PyDict>,
+        import: &Bound<'_, PyAny>,
+        kind: &Bound<'_, PyAny>,
+    ) -> PyResult<Self> {
+        let schema = Schema::compile_columns(schema, logical)?;
         if ordered && schema.types.iter().any(|each| matches!(each.kind, Kind::Map(_))) {
             return Err(PyValueError::new_err("it has maps"));
         }
-        Ok(Self { schema, prefix })
+        Ok(Self { schema, prefix, importer: Importer::new(import, kind) })
     }
 
     /// Encode an array, without the interpreter.
     ///
     /// Args: the two capsules of an array.
     ///
-    /// Returns: a capsule with an `ArrowArray` of the type `binary`, and the rows that are not taken.
+    /// Returns: a `pyarrow.BinaryArray`, and the rows that are not taken, which are null.
     ///
     /// Fails with ValueError for an array of a type that is not taken.
     fn encode<'py>(
@@ -74,8 +87,8 @@ impl ColumnEncoder {
             let count = usize::try_from(data.length).map_err(|_| PyValueError::new_err("its length is negative"))?;
             (bind(py, &self.schema, self.schema.root, kind.as_ref(), data, count)?, count)
         };
-        let mut builder = Builder::new(&Layout::Binary, count);
-        let mut refused = Vec::new();
+        let mut builder = Builder::new(&Layout::Binary, count, 0);
+        let mut left = Vec::new();
         py.detach(|| {
             let mut out = Vec::new();
             for row in 0..count {
@@ -86,12 +99,12 @@ impl ColumnEncoder {
                 out.clear();
                 out.extend_from_slice(&self.prefix);
                 if column.write(row, &mut out).and_then(|()| builder.binary(&out)).is_err() {
-                    refused.push(row);
+                    left.push(row);
                     builder.null();
                 }
             }
         });
-        Ok((capsule(py, builder.export())?, refused))
+        Ok((self.importer.import(py, Held::new(builder.export()))?, left))
     }
 }
 
@@ -113,9 +126,11 @@ enum Values {
     Long(Number),
     Int(Number),
     Date(Number),
-    Timestamp(Number),
-    /// Microseconds, for a schema that has milliseconds.
-    Millis(Number),
+    /// With the number of units in a day.
+    Time(Number, i64),
+    /// In a unit, for a schema that has microseconds, or milliseconds.
+    Timestamp(Number, Unit),
+    Millis(Number, Unit),
     Float(Number),
     Double(Number),
     Bytes(Binary),
@@ -128,8 +143,21 @@ enum Values {
     /// With the number of entries in front.
     Map(Offsets, usize, Box<[Column; 2]>),
     Record(Vec<Column>),
-    /// The branches of null and of the other type.
-    Nullable(i64, i64, Box<Column>),
+    /// The branch of null, if there is one, and the others; the first that has a value is written.
+    Union(Option<i64>, Vec<(i64, Column)>),
+}
+
+/// What a number is multiplied with and divided by to get microseconds.
+#[derive(Clone, Copy)]
+struct Unit(i64, i64);
+
+impl Unit {
+    fn micros(self, value: i64) -> Result<i64> {
+        if value % self.1 != 0 {
+            return Err(Refused);
+        }
+        within((value / self.1).checked_mul(self.0).ok_or(Refused)?, &MICROSECONDS)
+    }
 }
 
 /// A buffer of numbers of one type.
@@ -153,10 +181,6 @@ struct Offsets {
 enum Binary {
     Variable(Offsets, *const u8),
     Fixed(*const u8, usize),
-}
-
-fn refused<T>(why: &str) -> PyResult<T> {
-    Err(PyValueError::new_err(why.to_owned()))
 }
 
 /// SAFETY: valid structures of the C data interface, which outlive the column; a type and an array may disagree in all
@@ -212,14 +236,28 @@ unsafe fn bind(
             None => None,
         };
         if let (Kind::Union(branches), None) = (&own.kind, &logical) {
-            let mut others = branches.iter().enumerate().filter(|(_, at)| !is_null(schema, **at));
-            let null = branches.iter().position(|&at| is_null(schema, at));
-            let (Some((other, &branch)), None, Some(null)) = (others.next(), others.next(), null) else {
-                return refused("a union is not of null and another type");
-            };
-            let inner = bind(py, schema, branch, kind, array, needed)?;
-            let values = Values::Nullable(null as i64, other as i64, Box::new(inner));
-            return Ok(Column { offset: 0, validity: std::ptr::null(), values });
+            let others: Vec<_> = branches.iter().enumerate().filter(|(_, at)| !is_null(schema, **at)).collect();
+            let null = branches.iter().position(|&at| is_null(schema, at)).map(|at| at as i64);
+            let (mut validity, mut members) = (std::ptr::null(), Vec::with_capacity(others.len()));
+            if let [(at, branch)] = others[..] {
+                members.push((at as i64, bind(py, schema, *branch, kind, array, needed)?));
+            } else {
+                if format != b"+s" || kind.n_children as usize != others.len() || others.is_empty() {
+                    return refused("a union is not a struct of members");
+                }
+                validity = buffer(0);
+                for (member, (at, branch)) in others.into_iter().enumerate() {
+                    let (kind, array) = child(member)?;
+                    let is_right = !kind.name.is_null()
+                        && CStr::from_ptr(kind.name).to_bytes() == format!("member{member}").as_bytes();
+                    if !is_right {
+                        return refused("a union is not a struct of members");
+                    }
+                    members.push((at as i64, bind(py, schema, *branch, kind, array, offset + length)?));
+                }
+            }
+            let offset = if members.len() == 1 { 0 } else { offset };
+            return Ok(Column { offset, validity, values: Values::Union(null, members) });
         }
         let number = || {
             Some(match format {
@@ -248,10 +286,16 @@ unsafe fn bind(
             b"u" | b"U" => Some(Binary::Variable(offsets(isize::MAX as usize), buffer(2))),
             _ => None,
         };
-        let micros = |zone: bool| match format {
-            b"tsu:UTC" if zone => Some(Number::I64(buffer(1))),
-            b"tsu:" if !zone => Some(Number::I64(buffer(1))),
-            _ => None,
+        // A time zone says how a moment is shown, not which it is.
+        let micros = |zone: bool| {
+            let unit = match format.get(..4)? {
+                b"tss:" => Unit(1_000_000, 1),
+                b"tsm:" => Unit(1000, 1),
+                b"tsu:" => Unit(1, 1),
+                b"tsn:" => Unit(1, 1000),
+                _ => return None,
+            };
+            (zone == (format.len() > 4)).then(|| (Number::I64(buffer(1)), unit))
         };
         let found = match (&own.kind, logical.as_deref()) {
             (Kind::Null, None) if format == b"n" => Some(Values::Null),
@@ -261,10 +305,26 @@ unsafe fn bind(
             (Kind::Float, None) => number().filter(|_| matches!(format, b"f" | b"g")).map(Values::Float),
             (Kind::Double, None) => number().filter(|_| format != b"l").map(Values::Double),
             (Kind::Int, Some("int-date")) if format == b"tdD" => Some(Values::Date(Number::I32(buffer(1)))),
-            (Kind::Long, Some("long-timestamp-micros")) => micros(true).map(Values::Timestamp),
-            (Kind::Long, Some("long-timestamp-millis")) => micros(true).map(Values::Millis),
-            (Kind::Long, Some("long-local-timestamp-micros")) => micros(false).map(Values::Timestamp),
-            (Kind::Long, Some("long-local-timestamp-millis")) => micros(false).map(Values::Millis),
+            (Kind::Int, Some("int-time-millis")) if format == b"ttm" => {
+                Some(Values::Time(Number::I32(buffer(1)), DAY / 1000))
+            }
+            (Kind::Long, Some("long-time-micros")) if format == b"ttu" => {
+                Some(Values::Time(Number::I64(buffer(1)), DAY))
+            }
+            (Kind::Int, Some("int-date" | "int-time-millis")) => whole().map(Values::Int),
+            (Kind::Long, Some("long-timestamp-micros")) if format.starts_with(b"ts") => {
+                micros(true).map(|(number, unit)| Values::Timestamp(number, unit))
+            }
+            (Kind::Long, Some("long-timestamp-millis")) if format.starts_with(b"ts") => {
+                micros(true).map(|(number, unit)| Values::Millis(number, unit))
+            }
+            (Kind::Long, Some("long-local-timestamp-micros")) if format.starts_with(b"ts") => {
+                micros(false).map(|(number, unit)| Values::Timestamp(number, unit))
+            }
+            (Kind::Long, Some("long-local-timestamp-millis")) if format.starts_with(b"ts") => {
+                micros(false).map(|(number, unit)| Values::Millis(number, unit))
+            }
+            (Kind::Long, Some(name)) if name.starts_with("long-") => whole().map(Values::Long),
             (Kind::Bytes, None) => binary().map(Values::Bytes),
             (Kind::Fixed(size), None) => binary().map(|data| Values::Fixed(*size, data)),
             (Kind::String, None | Some("string-uuid")) => text().map(Values::String),
@@ -372,20 +432,27 @@ impl Column {
     fn is_valid(&self, row: usize) -> bool {
         match &self.values {
             Values::Null => false,
-            Values::Nullable(_, _, inner) => inner.is_valid(row),
+            Values::Union(_, members) => self.member(members, row).is_some(),
             // SAFETY: the row is within the array.
             _ => self.validity.is_null() || unsafe { bit(self.validity, row + self.offset) },
         }
     }
 
+    /// The first member of a union with a value.
+    fn member<'a>(&self, members: &'a [(i64, Column)], row: usize) -> Option<&'a (i64, Column)> {
+        // SAFETY: the row is within the array.
+        let is_there = self.validity.is_null() || unsafe { bit(self.validity, row + self.offset) };
+        members.iter().find(|(_, member)| is_there && member.is_valid(row + self.offset))
+    }
+
     fn write(&self, row: usize, out: &mut Vec<u8>) -> Result<()> {
-        if let Values::Nullable(null, other, inner) = &self.values {
-            if !inner.is_valid(row) {
-                write_long(out, *null);
+        if let Values::Union(null, members) = &self.values {
+            let Some((at, member)) = self.member(members, row) else {
+                write_long(out, null.ok_or(Refused)?);
                 return Ok(());
-            }
-            write_long(out, *other);
-            return inner.write(row, out);
+            };
+            write_long(out, *at);
+            return member.write(row + self.offset, out);
         }
         if matches!(self.values, Values::Null) {
             return Ok(());
@@ -395,7 +462,7 @@ impl Column {
         }
         let at = row + self.offset;
         match &self.values {
-            Values::Null | Values::Nullable(..) => {}
+            Values::Null | Values::Union(..) => {}
             // SAFETY: the row is within the array.
             Values::Boolean(data) => out.push(u8::from(unsafe { bit(*data, at) })),
             Values::Long(number) => write_long(out, number.whole(at)?),
@@ -405,10 +472,9 @@ impl Column {
                 write_long(out, value);
             }
             Values::Date(number) => write_long(out, within(number.whole(at)?, &DAYS)?),
-            Values::Timestamp(number) => write_long(out, within(number.whole(at)?, &MICROSECONDS)?),
-            Values::Millis(number) => {
-                write_long(out, within(number.whole(at)?, &MICROSECONDS)?.div_euclid(1000));
-            }
+            Values::Time(number, day) => write_long(out, within(number.whole(at)?, &(0..=*day - 1))?),
+            Values::Timestamp(number, unit) => write_long(out, unit.micros(number.whole(at)?)?),
+            Values::Millis(number, unit) => write_long(out, unit.micros(number.whole(at)?)?.div_euclid(1000)),
             Values::Float(number) => out.extend_from_slice(&quiet(number.real(at)? as f32).to_le_bytes()),
             Values::Double(number) => out.extend_from_slice(&number.real(at)?.to_le_bytes()),
             Values::Bytes(binary) => write_bytes(out, binary.get(at)?),

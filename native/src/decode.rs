@@ -5,7 +5,8 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyByteArray, PyBytes, PyDict, PyMemoryView};
 
-use crate::schema::{Id, Kind, Logical, Schema};
+use crate::bounds::check;
+use crate::schema::{Id, Kind, Logical, Schema, refused};
 use crate::wire::{Cursor, Refused, Result};
 
 /// Decodes records of one schema, and calls a Python function for what it does not take.
@@ -15,14 +16,18 @@ pub struct Decoder {
     logical: Py<PyDict>,
     otherwise: Py<PyAny>,
     longest: usize,
+    /// Parts of a record, by itself and for each of its bytes, if they are counted.
+    parts: Option<(usize, usize)>,
 }
 
 #[pymethods]
 impl Decoder {
     /// Compile a schema.
     ///
-    /// Args: the writer's schema in fastavro's parsed form, and the reader's or None; fastavro's functions for logical types; the function called with
-    /// the arguments of `decode` if the bytes are not taken; and the length in bytes from which all are left to it.
+    /// Args: the writer's schema in fastavro's parsed form, and the reader's or None; fastavro's functions for logical
+    /// types; the function called with the arguments of `decode` if the bytes are not taken; the length in bytes from
+    /// which all are left to it; and, for a schema whose records must be bounded, the maximum number of parts, by itself
+    /// and for each byte.
     #[new]
     fn new(
         writer: &Bound<'_, PyAny>,
@@ -30,12 +35,15 @@ impl Decoder {
         logical: Py<PyDict>,
         otherwise: Py<PyAny>,
         longest: Option<usize>,
+        parts: Option<(usize, usize)>,
     ) -> PyResult<Self> {
-        let schema = match reader {
-            Some(reader) => Schema::resolve(writer, reader)?,
-            None => Schema::compile(writer, false)?,
+        let schema = match (reader, parts) {
+            (Some(_), Some(_)) => return refused("a few bytes may be any number of values"),
+            (Some(reader), None) => Schema::resolve(writer, reader)?,
+            (None, Some(_)) => Schema::compile_deep(writer)?,
+            (None, None) => Schema::compile(writer, false)?,
         };
-        Ok(Self { schema, logical, otherwise, longest: longest.unwrap_or(usize::MAX) })
+        Ok(Self { schema, logical, otherwise, longest: longest.unwrap_or(usize::MAX), parts })
     }
 
     /// Decode one record that starts at `start` and ends with the data.
@@ -71,6 +79,9 @@ impl Decoder {
         let body = data.get(start..).ok_or(Refused)?;
         if body.len() > self.longest {
             return Err(Refused);
+        }
+        if let Some((own, of_byte)) = self.parts {
+            check(&self.schema, body, own.saturating_add(of_byte.saturating_mul(body.len())))?;
         }
         let mut decoding = Decoding { py, schema: &self.schema, logical: &self.logical, cursor: Cursor::new(body) };
         let value = decoding.value(self.schema.root)?;

@@ -3,10 +3,17 @@
 //! It takes what is plain and leaves the rest to fastavro: errors, and the meaning of unusual bytes and values, are
 //! therefore the same with and without it.
 
-mod arrow;
+mod bounds;
+mod builder;
+mod column_decoder;
 mod columns;
 mod decode;
 mod encode;
+mod interface;
+mod layout;
+mod pairs;
+mod plan;
+mod pool;
 mod schema;
 mod wire;
 
@@ -15,10 +22,11 @@ use pyo3::prelude::*;
 #[pymodule]
 fn serde_chain_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     // Raised when the Python side would have to change.
-    module.add("INTERFACE", 2)?;
+    module.add("INTERFACE", 3)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add_class::<arrow::ColumnDecoder>()?;
+    module.add_class::<column_decoder::ColumnDecoder>()?;
     module.add_class::<columns::ColumnEncoder>()?;
     module.add_class::<decode::Decoder>()?;
-    module.add_class::<encode::Encoder>()
+    module.add_class::<encode::Encoder>()?;
+    module.add_function(wrap_pyfunction!(pool::keep, module)?)
 }

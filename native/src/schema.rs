@@ -75,21 +75,45 @@ impl Schema {
     ///
     /// Fails with ValueError for a schema that is left to fastavro: recursive, malformed, or ambiguous when written.
     pub fn compile(parsed: &Bound<'_, PyAny>, writing: bool) -> PyResult<Self> {
-        Self::compiled(parsed, None, writing)
+        Self::compiled(parsed, None, if writing { Purpose::Write } else { Purpose::Read })
+    }
+
+    /// Compile a schema of records whose levels are counted: it may be recursive.
+    pub fn compile_deep(parsed: &Bound<'_, PyAny>) -> PyResult<Self> {
+        Self::compiled(parsed, None, Purpose::ReadDeep)
+    }
+
+    /// Compile a schema of columns to write: their types tell the branches of unions apart.
+    ///
+    /// Args: the schema, and fastavro's functions of the logical types that it knows.
+    pub fn compile_columns(parsed: &Bound<'_, PyAny>, known: &Bound<'_, PyDict>) -> PyResult<Self> {
+        let mut schema = Self::compiled(parsed, None, Purpose::WriteColumns)?;
+        for each in &mut schema.types {
+            if let Some(logical) = &each.logical
+                && !known.contains(&logical.key)?
+            {
+                each.logical = None;
+            }
+        }
+        Ok(schema)
     }
 
     /// Compile a writer's schema and a reader's, rewritten so that each type has one match at most.
     pub fn resolve(writer: &Bound<'_, PyAny>, reader: &Bound<'_, PyAny>) -> PyResult<Self> {
-        Self::compiled(writer, Some(reader), false)
+        Self::compiled(writer, Some(reader), Purpose::Read)
     }
 
-    fn compiled<'py>(parsed: &Bound<'py, PyAny>, reader: Option<&Bound<'py, PyAny>>, writing: bool) -> PyResult<Self> {
+    fn compiled<'py>(
+        parsed: &Bound<'py, PyAny>,
+        reader: Option<&Bound<'py, PyAny>>,
+        purpose: Purpose,
+    ) -> PyResult<Self> {
         let mut compiler = Compiler {
             types: Vec::new(),
             named: HashMap::new(),
             definitions: HashMap::new(),
             of_reader: HashMap::new(),
-            writing,
+            purpose,
         };
         let root = match reader {
             Some(reader) => compiler.pair(parsed, reader, 0)?,
@@ -115,10 +139,26 @@ struct Compiler<'py> {
     named: HashMap<String, Option<Id>>,
     definitions: HashMap<String, Bound<'py, PyAny>>,
     of_reader: HashMap<String, Bound<'py, PyAny>>,
-    writing: bool,
+    purpose: Purpose,
 }
 
-fn refused<T>(why: &str) -> PyResult<T> {
+/// What a schema is compiled for.
+#[derive(Clone, Copy, PartialEq)]
+enum Purpose {
+    Read,
+    /// The levels are counted: it may be recursive.
+    ReadDeep,
+    Write,
+    WriteColumns,
+}
+
+impl Purpose {
+    fn writes(self) -> bool {
+        matches!(self, Purpose::Write | Purpose::WriteColumns)
+    }
+}
+
+pub fn refused<T>(why: &str) -> PyResult<T> {
     Err(PyValueError::new_err(why.to_owned()))
 }
 
@@ -189,14 +229,15 @@ impl<'py> Compiler<'py> {
         match self.named.get(&name) {
             Some(Some(id)) => return Ok(*id),
             Some(None) => return refused("it is recursive"),
-            None => self.named.insert(name.clone(), None),
+            None => {}
         };
-        let compiled = match kind {
+        let id = self.add(Kind::Null, logical); // replaced below
+        self.named.insert(name.clone(), (self.purpose == Purpose::ReadDeep).then_some(id));
+        self.types[id].kind = match kind {
             "fixed" => Kind::Fixed(required(dict, "size")?.extract()?),
             "enum" => Kind::Enum(enum_of(dict)?),
             _ => Kind::Record(self.record(dict, level)?),
         };
-        let id = self.add(compiled, logical);
         self.named.insert(name, Some(id));
         Ok(id)
     }
@@ -218,7 +259,8 @@ impl<'py> Compiler<'py> {
             };
             fields.push(Field { name: Some(name.unbind()), kind, default });
         }
-        if template.len() != fields.len() {
+        // When read, the last one counts, as in fastavro.
+        if self.purpose.writes() && template.len() != fields.len() {
             return refused("two fields have the same name");
         }
         Ok(Record { fields, template: template.unbind() })
@@ -229,10 +271,11 @@ impl<'py> Compiler<'py> {
         for branch in branches {
             ids.push(self.compile(&branch, level + 1)?);
         }
-        if ids.is_empty() || ids.iter().any(|&id| matches!(self.types[id].kind, Kind::Union(_))) {
+        let is_odd = ids.is_empty() || ids.iter().any(|&id| matches!(self.types[id].kind, Kind::Union(_)));
+        if self.purpose.writes() && is_odd {
             return refused("a union is empty, or a branch of another one");
         }
-        if self.writing && self.is_ambiguous(&ids) {
+        if self.purpose == Purpose::Write && self.is_ambiguous(&ids) {
             return refused("a value may match several branches of a union");
         }
         Ok(self.add(Kind::Union(ids), None))

@@ -18,6 +18,11 @@ impl<'a> Cursor<'a> {
         Self { rest: data }
     }
 
+    #[inline]
+    pub fn left(&self) -> usize {
+        self.rest.len()
+    }
+
     pub fn is_at_end(&self) -> bool {
         self.rest.is_empty()
     }

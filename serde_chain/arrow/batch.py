@@ -48,6 +48,18 @@ class BatchForm(ABC):
             A ``pyarrow.Array`` with a row per record, null where the data is null or undecodable.
         """
 
+    def at_once(self, values: Any, topic: str, /) -> Any | None:
+        """Deserialize a batch of good records without headers, by a shorter way than a call; override to have one.
+
+        Args:
+            values: The records, in any form; not changed.
+            topic: Their topic.
+
+        Returns:
+            What a call would return; None if the batch must be passed to a call.
+        """
+        return None
+
     def parts(self, batch: Batch, most_bytes: int | None) -> Iterator[Batch]:
         """Deserialize a batch in parts; override if the result may be much larger than the batch.
 

@@ -52,9 +52,9 @@ def explain(
 
     Returns:
         A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``; with
-        ``large-fields``, one for the fields in :func:`serde_chain.spark.decode`; and one for the compiled part of the
-        stage ``avro``, if Python reads and this process has it: ``avro: serde-chain-native``, or why it does not read
-        the configured schema.
+        ``large-fields``, one for the fields in :func:`serde_chain.spark.decode`; and one for the reader of the stage
+        ``avro``, if Python reads: ``avro: serde-chain-native``, or why it does not read the configured schema; without
+        the compiled part in this process, ``avro: fastavro``.
 
     Raises:
         ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.
@@ -83,14 +83,19 @@ def _of_fields(fetched: FieldsPlan | str) -> str:
 
 
 def _compiled(config: Mapping[str, object], fields: Sequence[str]) -> Iterator[str]:
-    """Whether the compiled part reads the Avro of each field, where it is used."""
+    """What reads the Avro of each field."""
     for field in fields:
         with DeserializerChain.from_config(config, is_key=field == KEY) as chain:
             for stage in chain.stages:
-                if isinstance(stage, AvroDeserializer) and stage.is_compiled:
+                if not isinstance(stage, AvroDeserializer):
+                    continue
+                if stage.is_compiled:
                     refusal = stage.batch_form().refusal
                     why = "" if refusal is None else f" does not read the schema: {refusal}"
                     yield f"avro: serde-chain-native {version()}{why}"
+                else:
+                    why = "is not installed" if version() is None else "is switched off"
+                    yield f"avro: fastavro, record by record (serde-chain-native {why})"
 
 
 def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str, topics: tuple[str, ...]) -> str:

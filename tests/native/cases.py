@@ -27,15 +27,19 @@ from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.arrow.nested import objects
 from serde_chain.errors import ConfigError, SerializationError
-from serde_chain.stages.avro.arrow.column_writer import KernelWriter
+from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.rows import branch_namer
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.native import Native
+from serde_chain.stages.avro.reader import AvroReader
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
+from tests.stages.avro.test_schemas_of_others import in_a_file
+from tests.stages.avro.test_ugly_schemas import joined
+from tests.stages.avro.ugly import Ugly
 
-__all__ = ["Ways", "mutant", "schema_of", "value_of"]
+__all__ = ["UglyWays", "Ways", "mutant", "schema_of", "value_of"]
 
 _PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL: Final[tuple[dict[str, Any], ...]] = (
@@ -292,7 +296,8 @@ class Ways:
             if target is not None:
                 resolution = resolved(self.schema, AvroSchema.parse(json.dumps(target)))
                 writer, reader = readable(resolution.writer), resolution.target
-            self._decode = serde_chain_native.Decoder(writer, reader, LOGICAL_READERS, _leave, None).decode
+            parts = (FREE_PARTS, PARTS_PER_BYTE) if self.schema.unbounded else None
+            self._decode = serde_chain_native.Decoder(writer, reader, LOGICAL_READERS, _leave, None, parts).decode
 
     def compare_written(self, value: Any) -> bytes | None:
         """Write a value in all ways.
@@ -331,8 +336,6 @@ class Ways:
         Returns:
             Whether it takes them; the others are fastavro's anyway.
         """
-        if self.schema.unbounded:
-            return False
         try:
             alone = self._decode(data)
         except _LeftError:
@@ -354,7 +357,7 @@ class Ways:
         """
         text = json.dumps(self.source)
         results: list[tuple[str, Any, Any]] = []
-        for config in ({"avro.native": "on"}, {"avro.native": "off", "avro.arrow.reader": "record"}):
+        for config in ({"avro.native": "on"}, {"avro.native": "off"}):
             if target is not None:
                 config["avro.reader.schema"] = json.dumps(target)
             chain = DeserializerChain.from_config({"value.deserializers": "avro", "avro.schema": text, **config})
@@ -372,20 +375,16 @@ class Ways:
         return ours
 
     def compare_array_written(self, array: Any) -> int:
-        """Write an array by the compiled part and by pyarrow's kernels, and its rows as is done without them.
+        """Write an array by the compiled part, and its rows as is done without it.
 
         Returns:
             The number of rows that the compiled part takes.
         """
         if self.schema.unbounded:
             return 0
-        self._compare_array_written(array, lambda: KernelWriter(self.schema, b"!"))
-        return self._compare_array_written(array, lambda: NativeWriter(Native(serde_chain_native), self.schema, b"!"))
-
-    def _compare_array_written(self, array: Any, make: Callable[[], Any]) -> int:
         taken = 0
         try:
-            records, left = make().write(array)
+            records, left = NativeWriter(Native(serde_chain_native), self.schema, b"!").write(array)
         except ValueError:
             return taken
         records.validate(full=True)
@@ -399,6 +398,46 @@ class Ways:
             assert data == (None if value is None else b"!" + theirs), (self.parsed, array.type, value, data, theirs)
             taken += 1
         return taken
+
+
+class UglyWays:
+    """An ugly schema, whose records are read with the compiled part and without.
+
+    Args:
+        ugly: The schema.
+    """
+
+    def __init__(self, ugly: Ugly) -> None:
+        self._schema = joined(ugly)
+        self._whole = json.loads(self._schema.text)
+        self._ways = [
+            AvroReader(self._schema, self._schema.readable, None, native=native).decode
+            for native in (Native(serde_chain_native), None)
+        ]
+        self._files = [
+            DeserializerChain.from_config(
+                {"value.deserializers": "avro", "avro.framing": "container", "avro.native": native}
+            )
+            for native in ("on", "off")
+        ]
+
+    def compare_read(self, data: bytes) -> None:
+        """Read a record by both."""
+        ours, theirs = (_outcome(lambda data, _, decode=decode: decode(data), data) for decode in self._ways)
+        assert _exact(ours) == _exact(theirs), (self._schema.text, data, ours, theirs)
+
+    def compare_columns(self, records: list[bytes]) -> None:
+        """Read records into columns by both; they bring their schema."""
+        values = [in_a_file(self._whole, data) for data in records]
+        ours, theirs = (chain.read_batch(Batch(values, topic="t")) for chain in self._files)
+        ours.values.validate(full=True)
+        told = [
+            [(row, _without_addresses(str(error))) for row, error in sorted(each.errors.items())]
+            for each in (ours, theirs)
+        ]
+        assert told[0] == told[1], (self._schema.text, records)
+        assert ours.values.type == theirs.values.type, self._schema.text
+        assert _equal(ours.values, theirs.values), (self._schema.text, records)
 
 
 def _leave(*_: Any) -> Any:

@@ -6,8 +6,10 @@ import argparse
 import sys
 from random import Random
 
-from tests.native.cases import Ways, mutant, schema_of, value_of
+from tests.native.cases import UglyWays, Ways, mutant, schema_of, value_of
 from tests.stages.avro.evolution import Evolution
+from tests.stages.avro.test_ugly_schemas import records as made
+from tests.stages.avro.ugly import Ugly
 
 _VALUES_PER_SCHEMA = 50
 _ROWS_PER_BATCH = 37
@@ -53,10 +55,22 @@ def main() -> None:
             pair.compare_read(mutant(random, data))
         pair.compare_columns([*good, *(mutant(random, data) for data in good)], case.reader)
         rows += len(batch) + 2 * len(good)
+        mutants += _compare_ugly(random, arguments.mutants)
         if schemas % 100 == 0:
             counts = f"{schemas} schemas, {records} records ({written} valid), {mutants} mutants ({taken} taken)"
             sys.stdout.write(f"{counts}, {rows} rows, {columns} written, {resolved} resolved\n")
             sys.stdout.flush()
+
+
+def _compare_ugly(random: Random, count: int) -> int:
+    """Read records of an ugly schema, and so many mutants of each; returns the number of mutants."""
+    ugly = Ugly(random.randrange(2**32))
+    ways, good = UglyWays(ugly), made(ugly, _ROWS_PER_BATCH)
+    damaged = [mutant(random, data) for data in good for _ in range(count)]
+    for data in (*good, *damaged):
+        ways.compare_read(data)
+    ways.compare_columns([*good, *damaged[:_ROWS_PER_BATCH]])
+    return len(damaged)
 
 
 if __name__ == "__main__":

@@ -8,8 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.hypothesis_profiles import examples
-from tests.native.cases import Ways, mutant, schema_of, value_of
+from tests.native.cases import UglyWays, Ways, mutant, schema_of, value_of
 from tests.stages.avro.evolution import Evolution
+from tests.stages.avro.test_ugly_schemas import records
+from tests.stages.avro.ugly import Ugly
 
 
 @settings(max_examples=examples(1000))
@@ -58,3 +60,16 @@ def test_arrays_are_written_as_fastavro_writes_their_rows(random: Random) -> Non
         ways.compare_array_written(array)
         ways.compare_array_written(array[random.randrange(len(array)) :])
         ways.compare_array_written(array.take([at % len(array) for at in range(3, 20)])[2:11])
+
+
+@settings(max_examples=examples(300))
+@given(st.randoms(use_true_random=False))
+def test_ugly_schemas_are_read_as_by_fastavro(random: Random) -> None:
+    ugly = Ugly(random.randrange(2**32))
+    ways = UglyWays(ugly)
+    good = records(ugly)
+    every = [*good, *(mutant(random, data) for data in good for _ in range(3))]
+    for data in every:
+        ways.compare_read(data)
+    ways.compare_columns(good)
+    ways.compare_columns(every)

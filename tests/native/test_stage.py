@@ -23,8 +23,8 @@ from serde_chain.spark import explain
 from serde_chain.spark.plan.writing import WritePlan
 from serde_chain.spark.worker import chains as worker_chains
 from serde_chain.spark.worker.encode import encode_batches
-from serde_chain.stages.avro.arrow.native_reader import NativeReader
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
+from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.testing.services import SchemaRegistry
@@ -140,18 +140,15 @@ def test_columns_outlive_the_capsule_and_may_be_dropped_before() -> None:
     assert child.to_pylist() == ["a"] * 3
 
 
-def test_an_array_of_another_type_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[NativeReader] = []
-    read_rows = NativeReader.read
-
-    def caught(self: NativeReader, *arguments: Any) -> Any:
-        taken.append(self)
-        return read_rows(self, *arguments)
-
-    monkeypatch.setattr(NativeReader, "read", caught)
-    chains()[1].to_arrow([DATA], topic="t")
-    with pytest.raises(ValueError, match="not an array of bytes"):
-        read_rows(taken[0], pa.array([1]), 0)
+def test_an_array_of_another_type_is_left() -> None:
+    schema, native = AvroSchema.parse(json.dumps(SCHEMA)), Native(serde_chain_native)
+    column = ArrowColumn(schema)
+    decoder = native.column_decoder(schema.parsed, None, column.type, column.type_as_read)
+    for values in (pa.array([1]), pa.chunked_array([pa.array([DATA])]), (DATA,), None):
+        assert decoder.read(values, 0, b"") is None
+    for good in ([DATA, None], pa.array([DATA, None]), pa.array([b"x", DATA, None], pa.large_binary())[1:]):
+        array, left = decoder.read(good, 0, b"\x0e")
+        assert (array.to_pylist(), left) == ([RECORD, None], [])
 
 
 def written(schema: Any, array: Any) -> tuple[Any, list[int]]:
@@ -269,7 +266,9 @@ def test_doctor_says_so() -> None:
         return map(str, compiled(Look(configuration.resolve(settings), ("t",), 1.0)))
 
     assert list(found()) == [f"ok       avro: compiled: serde-chain-native {serde_chain_native.__version__}"]
-    assert not list(found(**{"avro.native": "off"}))
+    (off,) = found(**{"avro.native": "off"})
+    assert "by fastavro, record by record" in off
+    assert "avro.native = off" in off
     assert not list(found(**{"value.deserializers": "json"}))
     assert ["for batches" in said for said in found(**{"avro.framing": "container"})] == [True]
 
@@ -278,7 +277,8 @@ def test_explain_says_so() -> None:
     config = {"value.deserializers": "avro", "avro.schema": '"int"'}
     said = explain(config, engine="arrow").splitlines()
     assert said[1:] == [f"avro: serde-chain-native {serde_chain_native.__version__}"]
-    assert len(explain({**config, "avro.native": "off"}, engine="arrow").splitlines()) == 1
+    off = explain({**config, "avro.native": "off"}, engine="arrow").splitlines()
+    assert off[1:] == ["avro: fastavro, record by record (serde-chain-native is switched off)"]
     assert len(explain({"value.deserializers": "json"}, engine="arrow").splitlines()) == 1
     same = {"type": "array", "items": {"type": "array", "items": "null"}}
     refused = {**config, "avro.schema": json.dumps(same)}

@@ -154,8 +154,7 @@ def test_a_budget_of_ones_own() -> None:
             read(many)
 
 
-def test_a_budget_of_ones_own_holds_in_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serde_chain.stages.avro.arrow.batch.is_worthwhile", lambda _count, _size: True)
+def test_a_budget_of_ones_own_holds_in_batches() -> None:
     config = {MAX_PARTS.name: 1000, "avro.schema": json.dumps({"type": "array", "items": "int"})}
     read = DeserializerChain.from_config({**config, "value.deserializer": "avro"})
     few, many = (encode_long(count) + bytes(count) + b"\0" for count in (900, 1100))
@@ -225,16 +224,12 @@ def by_name(levels: int) -> str:
     return json.dumps(named)
 
 
-@pytest.mark.parametrize("worthwhile", [False, True])
 @pytest.mark.parametrize("deep", [nested(300), by_name(400), json.dumps(doubling(26, "int")), "[" * 5000])
-def test_a_schema_that_cannot_be_read_is_an_error_of_its_row(
-    deep: str, worthwhile: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_schema_that_cannot_be_read_is_an_error_of_its_row(deep: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def get(_registry: ConfluentRegistry, key: Any, *_args: Any) -> RegisteredSchema:
         return RegisteredSchema(key, '"int"' if key == 1 else deep)
 
     monkeypatch.setattr(ConfluentRegistry, "get", get)
-    monkeypatch.setattr("serde_chain.stages.avro.arrow.batch.is_worthwhile", lambda _count, _size: worthwhile)
     read = DeserializerChain.from_config({"value.deserializer": "avro", "schema.registry.url": "mock://parts"})
     good, bad = (b"\0" + key.to_bytes(4) + b"\x0e" for key in (1, 2))
     result = read.read_batch(Batch([good, bad, good], topic="t"))

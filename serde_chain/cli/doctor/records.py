@@ -28,12 +28,18 @@ _IDLE: Final = frozenset({"bytes", "describe"})
 
 
 def compiled(look: Look) -> Iterator[Check]:
-    """Whether the compiled part reads and writes Avro."""
+    """What reads and writes Avro."""
     if not any("avro" in (_names(look, side) or ()) for side in (SERIALIZE, DESERIALIZE)):
         return
     version = native.version()
     settings = StageItem("avro", {}).settings(look.config.settings, is_key=False)
-    if version is not None and native.native(settings) is not None:
+    if native.native(settings) is None:
+        off = (
+            f"{native.NATIVE.name} = off" if native.NATIVE.read(settings) == "off" else "serde-chain-native is missing"
+        )
+        slower = "several times slower than compiled"
+        yield Check("avro", Level.OK, f"by fastavro, record by record, {slower}: {off}", native.INSTALL)
+    else:
         # fastavro writes container files, and reads them one by one.
         where = " for batches; container files otherwise by fastavro" if FRAMING.read(settings) == CONTAINER else ""
         yield Check("avro", Level.OK, f"compiled: serde-chain-native {version}{where}")

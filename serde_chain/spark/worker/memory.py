@@ -9,6 +9,8 @@ from contextlib import suppress
 from functools import cache
 from typing import Final
 
+from serde_chain.stages.avro.native import library
+
 __all__ = ["bound_address_space", "give_back_at_once"]
 
 # malloc.h: blocks of at least this size get their own pages.
@@ -16,13 +18,11 @@ _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 1 << 20
 # malloc.h: maximum number of arenas, each of which reserves 64 MiB.
 _M_ARENA_MAX: Final = -8
-# Read by pyarrow's and DataFusion's allocators when they are loaded. Mimalloc reserves 1 GiB; the unit is KiB.
-_FRUGAL: Final = {
-    "ARROW_DEFAULT_MEMORY_POOL": "system",
-    "MIMALLOC_ARENA_RESERVE": "16384",
-    "TOKIO_WORKER_THREADS": "1",
-}
+# Read by pyarrow's allocator when it is loaded. Mimalloc reserves 1 GiB; the unit is KiB.
+_FRUGAL: Final = {"ARROW_DEFAULT_MEMORY_POOL": "system", "MIMALLOC_ARENA_RESERVE": "16384"}
 _STACK: Final = 1 << 20
+# Columns of ordinary records.
+_KEPT: Final = 8 << 20
 
 
 @cache
@@ -30,11 +30,14 @@ def give_back_at_once() -> None:
     """Make allocators return large blocks to the system as soon as they are freed.
 
     glibc stops doing so after a large block was freed: it then keeps blocks of up to 32 MiB, in one heap per thread,
-    and many threads download payloads. The Avro reader's allocator, mimalloc, delays the return. Together they would
-    keep several unused payloads.
+    and many threads download payloads. pyarrow's allocator, mimalloc, delays the return, and the compiled reader of
+    Avro keeps the memory of batches. Together they would keep several unused payloads.
     """
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")  # read when the library is loaded, at the first batch
     _mallopt(_M_MMAP_THRESHOLD, _LARGE)
+    compiled = library()
+    if compiled is not None:
+        compiled.keep(_KEPT)
 
 
 @cache

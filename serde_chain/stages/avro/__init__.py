@@ -1,1 +1,1 @@
-"""Avro, on fastavro; `arrow` is a fast reader for batches."""
+"""Avro, on fastavro or compiled; `arrow` is its batch form."""

@@ -1,4 +1,4 @@
-"""The compiled decoder and encoder of the package ``serde-chain-native``, used if it is installed.
+"""The compiled readers and writers of the package ``serde-chain-native``, used if it is installed.
 
 It takes ordinary schemas, bytes and values only. Everything else is passed to fastavro, which also reports all errors,
 so the results are the same with and without it.
@@ -13,9 +13,10 @@ from typing import Any, Final, Protocol, cast
 from payload_stores.errors import MissingDependencyError
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
+from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "library", "native", "version"]
+__all__ = ["INSTALL", "NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "library", "native", "version"]
 
 NATIVE: Final = Option(
     "avro.native",
@@ -24,8 +25,9 @@ NATIVE: Final = Option(
     doc="the compiled reader and writer of serde-chain[native]: auto (if installed), on (required), or off",
 )
 
+INSTALL: Final = "pip install 'serde-chain[native]'"
 # The interface that this version of serde-chain uses.
-_INTERFACE: Final = 2
+_INTERFACE: Final = 3
 
 
 class _Decoder(Protocol):
@@ -39,11 +41,18 @@ class _Encoder(Protocol):
 class ColumnDecoder(Protocol):
     """Decodes records of one schema into Arrow."""
 
-    def of_list(self, records: list[Any], start: int, prefix: bytes, /) -> tuple[Any, list[int]]:
-        """Decode a list of records."""
+    def read(self, records: Any, start: int, prefix: bytes, /) -> tuple[Any, list[int]] | None:
+        """Decode records, without the interpreter.
 
-    def of_array(self, schema: Any, array: Any, start: int, prefix: bytes, /) -> tuple[Any, list[int]]:
-        """Decode an array of records, exported as two capsules."""
+        Args:
+            records: A list of bytes and None, or a ``pyarrow`` array of binary or large binary.
+            start: Length of the records' framing in bytes.
+            prefix: The first bytes of a record that is taken.
+
+        Returns:
+            A ``pyarrow.Array`` with a row per record, and the rows that are not taken, which are null; None if the
+            records are neither list nor array.
+        """
 
 
 class ColumnEncoder(Protocol):
@@ -56,19 +65,32 @@ class ColumnEncoder(Protocol):
 class _Library(Protocol):
     __version__: str
 
-    def ColumnEncoder(self, schema: Any, prefix: bytes, ordered: bool, /) -> ColumnEncoder: ...  # noqa: N802
+    def keep(self, bytes_: int, /) -> None:
+        """Keep at most so many bytes of freed columns for the next ones; 72 MiB by default."""
 
-    def ColumnDecoder(  # noqa: N802
-        self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int, /
+    def ColumnEncoder(  # noqa: N802, PLR0917
+        self,
+        schema: Any,
+        prefix: bytes,
+        ordered: bool,
+        logical: Mapping[str, Any],
+        into_arrow: Callable[..., Any],
+        type_: Any,
+        /,
+    ) -> ColumnEncoder: ...
+
+    def ColumnDecoder(  # noqa: N802, PLR0917
+        self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int, into_arrow: Callable[..., Any], /
     ) -> ColumnDecoder: ...
 
-    def Decoder(  # noqa: N802
+    def Decoder(  # noqa: N802, PLR0917
         self,
         writer: Any,
         reader: Any,
         logical: Mapping[str, Any],
         otherwise: Callable[..., Any],
         longest: int | None,
+        parts: tuple[int, int] | None,
         /,
     ) -> _Decoder: ...
 
@@ -94,7 +116,12 @@ class Native:
         self._library = library
 
     def decoder(
-        self, writer: Any, reader: Any, otherwise: Callable[..., Any], longest: int | None
+        self,
+        writer: Any,
+        reader: Any,
+        otherwise: Callable[..., Any],
+        longest: int | None = None,
+        parts: tuple[int, int] | None = None,
     ) -> Callable[..., Any]:
         """A function of a framed record and the start of its body (0 by default).
 
@@ -103,12 +130,14 @@ class Native:
             reader: The schema to read into, likewise; None if it is the same.
             otherwise: The function for records that are not taken.
             longest: Maximum length in bytes; longer records are not taken. None for any.
+            parts: Maximum number of parts of a record, by itself and for each of its bytes; None for schemas that
+                bound them, which are not recursive.
 
         Returns:
             ``otherwise`` itself if the schema is not taken.
         """
         try:
-            return self._library.Decoder(writer, reader, logical_readers(), otherwise, longest).decode
+            return self._library.Decoder(writer, reader, logical_readers(), otherwise, longest, parts).decode
         except ValueError:
             return otherwise
 
@@ -132,7 +161,7 @@ class Native:
         except ValueError:
             return otherwise
 
-    def column_decoder(self, writer: Any, reader: Any, type_: Any, type_as_read: Any, most: int) -> ColumnDecoder:
+    def column_decoder(self, writer: Any, reader: Any, type_: Any, type_as_read: Any) -> ColumnDecoder:
         """Compile a pair of schemas, as rewritten for Arrow.
 
         Args:
@@ -140,12 +169,11 @@ class Native:
             reader: The reader's schema; None without resolution.
             type_: The ``pyarrow.DataType`` of the column.
             type_as_read: The same with timestamps in the schema's unit.
-            most: Maximum number of types; those used twice count twice.
 
         Raises:
             ValueError: The schemas are not taken.
         """
-        return self._library.ColumnDecoder(writer, reader, type_, type_as_read, most)
+        return self._library.ColumnDecoder(writer, reader, type_, type_as_read, MOST_FIELDS, _into_arrow())
 
     def column_encoder(self, schema: Any, prefix: bytes, *, ordered: bool) -> ColumnEncoder:
         """Compile a schema for arrays; see :meth:`encoder` for the arguments.
@@ -153,7 +181,14 @@ class Native:
         Raises:
             ValueError: The schema is not taken.
         """
-        return self._library.ColumnEncoder(schema, prefix, ordered)
+        binary, writers = require("pyarrow", "arrow").binary(), require("fastavro.write", "avro").LOGICAL_WRITERS
+        return self._library.ColumnEncoder(schema, prefix, ordered, writers, _into_arrow(), binary)
+
+
+def _into_arrow() -> Callable[..., Any]:
+    # Documented for experts; its public counterpart compiles the type anew for each array.
+    made: Callable[..., Any] = require("pyarrow", "arrow").Array._import_from_c  # noqa: SLF001
+    return made
 
 
 def native(config: Mapping[str, object]) -> Native | None:
@@ -169,7 +204,7 @@ def native(config: Mapping[str, object]) -> Native | None:
     if found is None and wanted == "on":
         raise MissingDependencyError(
             f"{NATIVE.name} = on, but serde-chain-native is not installed, or of another version",
-            hint="pip install 'serde-chain[native]'",
+            hint=INSTALL,
         )
     return None if found is None else Native(found)
 

@@ -16,7 +16,7 @@ from serde_chain.codecs import missing_stage
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 from serde_chain.schemas.framing import NONE, Framing
-from serde_chain.schemas.parts import PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import encode_long, framing_advice
 from serde_chain.stages.avro.indexes import guarded
@@ -105,8 +105,12 @@ class AvroReader:
 
     @property
     def _decode(self) -> Callable[..., Any]:
-        if self.native is None or self.source.unbounded or (self.model is not None and self.model.numbered):
+        if self.native is None or (self.model is not None and self.model.numbered):
             return self._decode_by_fastavro
+        if self.source.unbounded:
+            most = self.budget.most
+            parts = (FREE_PARTS, PARTS_PER_BYTE) if most is None else (most, 0)
+            return self.native.decoder(self.writer, self.target, self._decode_by_fastavro, parts=parts)
         longest = self._longest_bounded
         if longest is not None and longest < 0:
             return self._decode_by_fastavro

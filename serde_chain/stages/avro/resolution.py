@@ -28,6 +28,7 @@ from typing import Any, Final, NamedTuple
 from serde_chain.stages.avro.bounds import skips_blindly
 from serde_chain.stages.avro.decimal import logical_readers, read_decimal, read_logical
 from serde_chain.stages.avro.defaults import WRONG_DEFAULT, Fitting
+from serde_chain.stages.avro.moments import LIMITS, limited
 from serde_chain.stages.avro.parsing import marked
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import NAMED, bare, decimal_of, kind
@@ -52,6 +53,8 @@ _MEMBER: Final = "serde-chain-member"
 _NUMBERED: Final = "serde-chain-numbered"
 _FRESH: Final = "serde-chain-fresh"
 _FOR: Final = "serde-chain-for"
+# In columns, what is left of a logical type: the smallest and the largest number, or nothing for a UUID.
+_LIMITS: Final = "serde-chain-limits"
 
 Pair = tuple[Any, Any]
 
@@ -428,6 +431,8 @@ class _Rewriter:
             plain |= {"logicalType": "decimal", "precision": shape[0], "scale": shape[1]}
         elif self._objects and isinstance(schema, dict) and schema.get("logicalType") not in {None, "decimal"}:
             plain["logicalType"] = schema["logicalType"]
+        elif not self._objects and (logical := limited(schema)) is not None:
+            plain[_LIMITS] = list(LIMITS.get(logical, ()))
         return plain["type"] if len(plain) == 1 else plain
 
     def _fresh(self, name: str, *, other_than: Collection[str] = ()) -> str:

@@ -110,12 +110,11 @@ VALIDATE: Final = Option(
 )
 
 
-# The fast reader is datafusion's, which need not be installed if the other reader suffices.
 ARROW_READER: Final = Option(
     "avro.arrow.reader",
     choice("auto", "record"),
     "auto",
-    doc="how batches are read into Arrow: auto (large ones by datafusion), or record (all record by record)",
+    doc="how batches are read into Arrow: auto (by the compiled part, if it is used), or record (all record by record)",
 )
 
 # Cache of schemas that come with records: number of schemas and of characters. A parsed schema takes 10 to 20 times
@@ -347,13 +346,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         return self._registry is not None
 
     def column_writer(self, ctx: Context | None) -> ColumnWriter | None:
-        """Writes columns, compiled if possible. See :class:`serde_chain.arrow.SupportsColumns`."""
-        way = self.way_of(ctx)
-        if way is None or way.schema.unbounded:
-            return None
-        from serde_chain.stages.avro.arrow.column_writer import KernelWriter
-
-        return KernelWriter(way.schema, way.prefix, ordered=self._is_key, native=self.native_writer(ctx))
+        """Writes columns, by the compiled part. See :class:`serde_chain.arrow.SupportsColumns`."""
+        return self.native_writer(ctx)
 
     def native_writer(self, ctx: Context | None) -> NativeWriter | None:
         """Writes Arrow arrays without Python objects, by the compiled part.
@@ -597,8 +591,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch
 
-        may_be_fast = self._arrow_reader == "auto"
-        return AvroBatch(self, may_be_fast=may_be_fast, native=self._native if may_be_fast else None)
+        return AvroBatch(self, native=self._native if self._arrow_reader == "auto" else None)
 
     def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
         """The way to read the only record of a container file, and its bytes.

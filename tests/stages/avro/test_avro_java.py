@@ -14,7 +14,6 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError, get_return_value
 
 from serde_chain import DecodeError, DeserializerChain
-from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.testing.services.java import system_java
 from tests.stages.avro.evolution import Evolution
@@ -145,9 +144,8 @@ def in_order(value: Any) -> Any:
 
 @pytest.mark.full
 @pytest.mark.parametrize("reader", ["auto", "record"])
-def test_columns_are_resolved_as_in_java(cases: list[Case], reader: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_columns_are_resolved_as_in_java(cases: list[Case], reader: str) -> None:
     """Each pair of schemas is resolved by Java as well."""
-    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: True)
     for seed, case in enumerate(cases):
         resolve, read = case.chains(**{"avro.arrow.reader": reader})
         good = [

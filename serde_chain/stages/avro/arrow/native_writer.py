@@ -6,9 +6,8 @@ fastavro, which reports the error if there is one.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from payload_stores.plugins import require
 from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.schema import AvroSchema
 
@@ -29,7 +28,6 @@ class NativeWriter:
     """
 
     def __init__(self, native: Native, schema: AvroSchema, prefix: bytes = b"", *, ordered: bool = False) -> None:
-        self._arrow: Final = require("pyarrow", "arrow")
         self._encoder = native.column_encoder(schema.parsed, prefix, ordered=ordered)
 
     def write(self, values: Any) -> tuple[Any, list[int]]:
@@ -44,16 +42,4 @@ class NativeWriter:
         Raises:
             ValueError: The compiled part does not take the array's type.
         """
-        capsule, left = self._encoder.encode(*values.__arrow_c_array__())
-        return self._arrow.array(_Records(self._arrow.binary(), capsule)), left
-
-
-class _Records:
-    """An array on its way into pyarrow."""
-
-    def __init__(self, type_: Any, capsule: Any) -> None:
-        self._type = type_
-        self._capsule = capsule
-
-    def __arrow_c_array__(self, requested_schema: Any = None) -> tuple[Any, Any]:
-        return self._type.__arrow_c_schema__(), self._capsule
+        return self._encoder.encode(*values.__arrow_c_array__())

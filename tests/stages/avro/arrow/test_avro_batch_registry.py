@@ -15,23 +15,26 @@ from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordConte
 from serde_chain.arrow import Batch
 from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.registry import RegisteredSchema
-from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.testing.services import SchemaRegistry
 
 ID: dict[str, Any] = {"name": "id", "type": "long"}
+READING: dict[str, str] = {}
 V1 = json.dumps({"type": "record", "name": "Alert", "fields": [ID]})
 V2 = json.dumps({"type": "record", "name": "Alert", "fields": [ID, {"name": "band", "type": "string", "default": "r"}]})
 
 
-@pytest.fixture(autouse=True, params=[True, False], ids=["fast", "one by one"])
-def path(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: bool(request.param))
+@pytest.fixture(autouse=True, params=["auto", "off"])
+def native(request: pytest.FixtureRequest) -> str:
+    """Whether the compiled part may read."""
+    READING["avro.native"] = request.param
+    return str(request.param)
 
 
 def reader(registry: SchemaRegistry | None = None, field: str = "value", **config: Any) -> DeserializerChain:
     where = {} if registry is None else {"schema.registry.url": registry.url}
     named = {key.replace("_", "."): value for key, value in config.items()}
-    return DeserializerChain.from_config({f"{field}.deserializer": "avro", **where, **named}, is_key=field == "key")
+    settings = {f"{field}.deserializer": "avro", **READING, **where, **named}
+    return DeserializerChain.from_config(settings, is_key=field == "key")
 
 
 def encoded(

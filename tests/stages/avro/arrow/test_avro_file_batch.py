@@ -28,11 +28,12 @@ def reader(**config: Any) -> DeserializerChain:
     return DeserializerChain.from_config({"value.deserializer": "avro", "avro.framing": "container", **config})
 
 
-@pytest.mark.parametrize("fast", [True, False])
-def test_files_of_two_schemas_into_one(monkeypatch: pytest.MonkeyPatch, fast: bool) -> None:
-    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: fast)
+@pytest.mark.parametrize("native", ["auto", "off"])
+def test_files_of_two_schemas_into_one(native: str) -> None:
     values = [value for pair in zip(files(OLD, 50), files(NEW, 50), strict=True) for value in pair]
-    array = reader(**{"avro.reader.schema": json.dumps(NEW)}).to_arrow([*values, None], topic="t")
+    array = reader(**{"avro.reader.schema": json.dumps(NEW), "avro.native": native}).to_arrow(
+        [*values, None], topic="t"
+    )
     expected = [{"id": at // 2, "band": "r" if at % 2 else "g"} for at in range(100)]
     assert array.to_pylist() == [*expected, None]
 

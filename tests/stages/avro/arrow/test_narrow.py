@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from serde_chain import ConfigError, DecodeError
 from serde_chain.arrow import Batch
 from serde_chain.arrow.selection import Columns
-from serde_chain.stages.avro.arrow import batch as avro_batch
 from serde_chain.stages.avro.arrow.narrow import narrowed
 from serde_chain.stages.avro.native import library
 from serde_chain.stages.avro.schema import AvroSchema
@@ -21,8 +20,7 @@ from tests.hypothesis_profiles import examples
 from tests.stages.avro.arrow.test_avro_batch import chain, encode, samples
 
 READERS = [
-    pytest.param({"avro.native": "off", "avro.arrow.reader": "record"}, id="record"),
-    pytest.param({"avro.native": "off"}, id="fast"),
+    pytest.param({"avro.native": "off"}, id="record"),
     pytest.param(
         {"avro.native": "on"},
         id="native",
@@ -71,11 +69,6 @@ def alert(number: int) -> dict[str, Any]:
 RECORDS = [encode(PARSED, alert(number)) for number in range(6)]
 
 
-@pytest.fixture
-def always_fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda *_: True)
-
-
 def paths(kind: pa.DataType, above: str = "") -> Iterator[str]:
     """All columns of a type."""
     if pa.types.is_list(kind):
@@ -87,7 +80,6 @@ def paths(kind: pa.DataType, above: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.usefixtures("always_fast")
 def test_any_columns_of_any_schema(reader: dict[str, Any]) -> None:
     @settings(max_examples=examples(150), suppress_health_check=list(HealthCheck))
     @given(samples(), st.data())
@@ -105,7 +97,6 @@ def test_any_columns_of_any_schema(reader: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("reader", READERS)
-@pytest.mark.usefixtures("always_fast")
 @pytest.mark.parametrize(
     "names",
     [
@@ -212,7 +203,6 @@ def test_what_is_left_of_a_schema() -> None:
     assert narrowed(plain, Columns(["a"])).parsed["aliases"] == ["n.P"]
 
 
-@pytest.mark.usefixtures("always_fast")
 def test_a_chain_may_be_asked_for_other_columns() -> None:
     made = chain(ALERT)
     for names in (["id"], ["note"], ["id", "note"], ["id"]):

@@ -1,4 +1,4 @@
-"""Large fields are cut out of the records: with the same results as without, whatever the schema and the bytes."""
+"""Records with large fields into columns, whatever the schema and the bytes."""
 
 import json
 from collections.abc import Callable
@@ -11,9 +11,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from serde_chain.arrow import Batch
-from serde_chain.stages.avro.arrow import batch as avro_batch
-from serde_chain.stages.avro.arrow import cut
-from serde_chain.wire import varint
 from tests.hypothesis_profiles import examples
 from tests.stages.avro.arrow.test_avro_batch import chain, check, damage, encode, samples
 
@@ -93,59 +90,14 @@ def with_fields(draw: st.DrawFn) -> tuple[Any, list[bytes]]:
     return {**schema, "fields": fields}, [first + second for first, second in pairs]
 
 
-@pytest.fixture(autouse=True)
-def all_paths(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Group small batches too."""
-    monkeypatch.setattr(avro_batch, "is_worthwhile", lambda _count, _size: True)
-
-
-@pytest.fixture
-def cuts_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cut fields of any size out of records of any size."""
-    for name in ("_LARGE", "_LARGE_UNREAD", "_SHARE"):
-        monkeypatch.setattr(cut, name, 0)
-
-
-@pytest.fixture
-def restored(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """The rows of each batch read without its fields, and completed."""
-    rows: list[int] = []
-    original = cut.Cut.restored
-
-    def counted(self: cut.Cut, array: Any) -> Any:
-        result = original(self, array)
-        if result is not None:
-            rows.append(len(result))
-        return result
-
-    monkeypatch.setattr(cut.Cut, "restored", counted)
-    return rows
-
-
 @pytest.mark.parametrize("chunk", ["binary", "large_binary"])
-def test_fields_of_all_places(restored: list[int], chunk: str) -> None:
+def test_fields_of_all_places(chunk: str) -> None:
     check(ALERT, RECORDS)
     made = chain(ALERT)
     padded = pa.array([None, *RECORDS, None], getattr(pa, chunk)())
     found = made.to_arrow(padded[1:-1], topic="t")
     assert found.to_pylist()[4]["history"] == made(RECORDS[4])["history"]
     assert made.to_arrow(padded, topic="t").to_pylist() == [None, *found.to_pylist(), None]
-    assert restored == [19, 19, 19]
-
-
-def test_the_fields_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The readers see no large field."""
-    seen: list[int] = []
-    read = avro_batch._Decoder._read
-
-    def sized(self: Any, group: Any, batch: Batch) -> Any:
-        seen.append(group.values.nbytes)
-        return read(self, group, batch)
-
-    monkeypatch.setattr(avro_batch._Decoder, "_read", sized)
-    chain(ALERT).to_arrow(RECORDS, topic="t")
-    assert seen
-    assert seen[0] < LARGE < sum(map(len, RECORDS)) / 20
 
 
 @pytest.mark.parametrize(
@@ -170,24 +122,22 @@ def test_the_fields_are_copied_once(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
     ids=["no field", "promoted", "other name and fewer", "bytes into a string"],
 )
-def test_into_another_schema(restored: list[int], wanted: Any, expect: Callable[[Any], Any]) -> None:
+def test_into_another_schema(wanted: Any, expect: Callable[[Any], Any]) -> None:
     target = json.dumps({**ALERT, "fields": wanted})
     check(ALERT, RECORDS, **{"avro.reader.schema": target})
     found = chain(ALERT, **{"avro.reader.schema": target}).to_arrow(RECORDS, topic="t").to_pylist()
     assert found == [expect(alert(number)) for number in range(1, 20)]
-    assert restored == [19, 19]
 
 
-def test_lists_of_records_without_their_fields(restored: list[int]) -> None:
+def test_lists_of_records_without_their_fields() -> None:
     schema = {"type": "array", "items": STAMP}
     target = json.dumps({"type": "array", "items": {**STAMP, "fields": STAMP["fields"][:1]}})
     records = [encode(fastavro.parse_schema(schema), [stamp(n) for n in range(count)]) for count in (1, 2, 3)]
     check(schema, records, **{"avro.reader.schema": target})
     check(schema, records)
-    assert restored == [3, 3]
 
 
-def test_unions_of_several_branches(restored: list[int]) -> None:
+def test_unions_of_several_branches() -> None:
     """The reader has them in another order."""
     one = {"type": "record", "name": "One", "fields": [{"name": "a", "type": "bytes"}]}
     two = {"type": "record", "name": "Two", "fields": [{"name": "b", "type": "bytes"}, {"name": "n", "type": "int"}]}
@@ -198,36 +148,18 @@ def test_unions_of_several_branches(restored: list[int]) -> None:
     records = [encode(parsed, {"u": value, "pixels": b"z" * LARGE}) for value in values]
     check(schema, records)
     check(schema, records, **{"avro.reader.schema": json.dumps(target)})
-    assert restored == [3, 3]
 
 
-def test_small_fields_are_not_cut(restored: list[int]) -> None:
-    small = [encode(PARSED, {**alert(number), "science": None, "template": b"", "history": None}) for number in (1, 2)]
-    check(ALERT, small)
-    assert not restored
-
-
-def test_small_fields_of_large_records_are_not_cut(restored: list[int]) -> None:
-    schema = {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}, STAMP["fields"][1]]}
-    record = encode(fastavro.parse_schema(schema), {"text": "t" * LARGE, "pixels": b"s" * 9000})
-    check(schema, [record] * 5)
-    check(schema, [record] * 50)
-    assert not restored
-
-
-@pytest.mark.usefixtures("cuts_all")
-def test_every_schema_gives_the_same(restored: list[int]) -> None:
+def test_every_schema_gives_the_same() -> None:
     @settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
     @given(with_fields())
     def every(sample: tuple[Any, list[bytes]]) -> None:
         check(*sample)
 
     every()
-    assert len(restored) > examples(150), "fields were cut out of too few of the examples"
 
 
-@pytest.mark.usefixtures("cuts_all")
-def test_every_schema_gives_the_same_in_another(restored: list[int]) -> None:
+def test_every_schema_gives_the_same_in_another() -> None:
     @settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
     @given(with_fields(), st.data())
     def every(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
@@ -246,10 +178,8 @@ def test_every_schema_gives_the_same_in_another(restored: list[int]) -> None:
         check(schema, records, **{"avro.reader.schema": json.dumps({**schema, "fields": fields})})
 
     every()
-    assert len(restored) > examples(150), "fields were cut out of too few of the examples"
 
 
-@pytest.mark.usefixtures("cuts_all")
 @settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(with_fields(), st.data())
 def test_damaged_records_give_the_same(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
@@ -258,14 +188,13 @@ def test_damaged_records_give_the_same(sample: tuple[Any, list[bytes]], data: st
     check(schema, records)
 
 
-def test_a_bad_record_leaves_none_of_its_fields(restored: list[int]) -> None:
+def test_a_bad_record_leaves_none_of_its_fields() -> None:
     """The look over the records does not see it: text that is no UTF-8."""
     schema = {"type": "record", "name": "R", "fields": [{"name": "text", "type": "string"}, STAMP["fields"][1]]}
     good, bad = (b"\2" + text + b"\xc0\xb8\x02" + b"s" * LARGE for text in (b"a", b"\xff"))
     result = chain(schema).read_batch(Batch([good, bad], topic="t"))
     assert result.errors.keys() == {1}
     assert result.values.field("pixels").to_pylist() == [b"s" * LARGE, b""]
-    assert not restored
 
 
 @pytest.mark.parametrize("claimed", [b"\xff" * 9 + b"\x01", b"\xfe" * 9 + b"\x01"], ids=["negative", "huge"])
@@ -281,41 +210,3 @@ def test_a_negative_length() -> None:
     schema = {"type": "record", "name": "R", "fields": [STAMP["fields"][1], {"name": "last", "type": "bytes"}]}
     good = encode(fastavro.parse_schema(schema), {"pixels": b"s" * LARGE, "last": b""})
     check(schema, [good, good[:-1] + b"\1", good])
-
-
-def test_a_list_of_the_result_with_too_few_items_is_refused() -> None:
-    made = cut.Cutter(ALERT, None).cut(pa.array(RECORDS), 0)
-    assert made is not None
-    type_ = chain(ALERT).to_arrow(RECORDS, topic="t").type
-    assert made.restored(pa.nulls(len(RECORDS), type_)) is None
-
-
-@pytest.mark.parametrize("lead", [b"", b"\x02\0"], ids=["counted before", "counted within"])
-def test_a_wrong_count_leads_neither_beyond_its_record_nor_to_many_fields(
-    lead: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A few bytes would take seconds, and gigabytes, in front of zeros or with them: each is an empty field."""
-    most: list[int] = []
-    field = cut._Fields.__call__
-
-    def counted(self: Any, data: memoryview, at: int, notes: Any) -> int:
-        most.append(len(notes.holes))
-        return field(self, data, at, notes)
-
-    monkeypatch.setattr(cut._Fields, "__call__", counted)
-    schema = {
-        "type": "record",
-        "name": "R",
-        "fields": [{"name": "list", "type": {"type": "array", "items": "bytes"}}, STAMP["fields"][1]],
-    }
-    good = encode(fastavro.parse_schema(schema), {"list": [], "pixels": bytes(100 * LARGE)})
-    # Its first item ends amid the next record.
-    bad = lead + varint.encode(varint.to_zigzag(1 << 60)) + varint.encode(varint.to_zigzag(100))
-    values = [bad, good, good]
-    assert chain(schema).read_batch(Batch(values, topic="t")).errors.keys() == {0}
-    assert len(most) < 10
-    # All items are within the record.
-    many = encode(fastavro.parse_schema(schema), {"list": [b""] * 10 * LARGE, "pixels": b""})
-    most.clear()
-    check(schema, [many, many])
-    assert max(most) <= 2 * len(many) // cut._LARGE_UNREAD + 1
