@@ -1,10 +1,11 @@
 """A store that tells which payloads Spark's workers download, by their names: each download is a line of a file."""
 
 import os
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, BinaryIO
 
 from pyspark import cloudpickle
 
@@ -17,7 +18,7 @@ LOG: Option[str] = Option("counting.log", text, "")
 class CountingStore(LocalStore):
     """Notes the reference of each download."""
 
-    options: ClassVar[tuple[Option[Any], ...]] = (*LocalStore.options, LOG)
+    options = (*LocalStore.options, LOG)  # type: ignore[assignment]  # one more
 
     def configure(self, config: Mapping[str, object]) -> None:
         super().configure(config)
@@ -34,7 +35,7 @@ class CountingStore(LocalStore):
 def counting(folder: Path) -> dict[str, Any]:
     """The options of a store whose downloads :func:`downloads` counts."""
     # Workers cannot import tests.
-    cloudpickle.register_pickle_by_value(__import__(__name__, fromlist=["CountingStore"]))
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # pyspark's
     return {
         "large.message.payload.store.class": CountingStore,
         "local.path": str(folder / "payloads"),

@@ -149,9 +149,9 @@ def choose(
     except SchemaRegistryError as error:
         if engine == NATIVE:
             raise
-        reason = f"the schema registry failed to return the topics' schemas: {error.message}"
-        _warn(f"Python reads the {'keys' if field.is_key else 'values'} of {', '.join(topics)}: {reason}")
-        return Choice(ARROW, reason)
+        why = f"the schema registry failed to return the topics' schemas: {error.message}"
+        _warn(f"Python reads the {'keys' if field.is_key else 'values'} of {', '.join(topics)}: {why}")
+        return Choice(ARROW, why)
     return choice
 
 
