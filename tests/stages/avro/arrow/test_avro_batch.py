@@ -257,6 +257,7 @@ def examples_of_damaged_records(sample: tuple[Any, list[bytes]], data: st.DataOb
     check(schema, records)
 
 
+@pytest.mark.full
 def test_damaged_records_are_found(read_fast: list[int]) -> None:
     examples_of_damaged_records()
     assert len(read_fast) > examples(100), (
