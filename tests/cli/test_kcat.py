@@ -84,6 +84,7 @@ def test_settings_override_a_file(broker: KafkaBroker, filled: str, tmp_path: Pa
     assert done.stdout == "M 51\n"
 
 
+@pytest.mark.full
 def test_other_commands(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     brokers = ("-b", broker.bootstrap_servers)
     chain = ("-X", "value.serializers=json", "-X", "value.deserializers=json")

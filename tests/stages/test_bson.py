@@ -51,6 +51,7 @@ def test_equal_keys_give_equal_bytes() -> None:
     assert write({"b": 1, "a": [{"d": 1, "c": 2}]}) == write({"a": [{"c": 2, "d": 1}], "b": 1})
 
 
+@pytest.mark.full
 def test_deep_documents_are_refused() -> None:
     assert read(nested(200))
     for levels in (201, 5000, 100_000):

@@ -197,6 +197,7 @@ class TestAvroWithRegistry(TestAvro):
         return {"avro.schema": SCHEMA, "schema.registry.url": registry.url}
 
 
+@pytest.mark.full
 class TestAvroWithTheSchemaInAHeader(TestAvro):
     foreign = ()
 

@@ -76,6 +76,7 @@ def chains(name: str) -> tuple[SerializerChain, DeserializerChain]:
     return SerializerChain.from_config(config), DeserializerChain.from_config(config)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("handler", [signal.default_int_handler, lambda _number, _frame: None], ids=["C", "Python"])
 @pytest.mark.parametrize("name", NAMES)
 def test_undecodable_records(name: str, handler: Any) -> None:

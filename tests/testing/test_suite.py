@@ -90,6 +90,7 @@ def test_a_serializer_that_varies_is_not_compared_with_itself(tmp_path: Path) ->
     assert "may give different bytes for equal data" in said
 
 
+@pytest.mark.full
 def test_foreign_callables_declare_nothing(tmp_path: Path) -> None:
     code, said = results(tmp_path, pair("Shift().__call__, Unshift().__call__") + NAMED)
     assert code == 0, said

@@ -34,6 +34,7 @@ def test_what_is_cut_off_or_too_long(data: bytes, most_bytes: int) -> None:
         varint.read(data, 0, most_bytes)
 
 
+@pytest.mark.full
 def test_no_more_bytes_than_allowed() -> None:
     assert varint.read(b"\x80\x80\x01", 0, 3) == (1 << 14, 3)
     assert varint.read(b"\xff" * 9 + b"\x01") == ((1 << 64) - 1, 10)

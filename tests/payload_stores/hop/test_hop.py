@@ -180,6 +180,7 @@ def test_a_stream_that_is_longer_than_a_document(
     store.close()
 
 
+@pytest.mark.full
 def test_memory_of_an_open_payload(hop_config: Mapping[str, object]) -> None:
     size = 100 << 20
     store = open_store("hop", hop_config)

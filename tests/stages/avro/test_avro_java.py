@@ -109,6 +109,7 @@ def without_logical_types(schema: Any) -> Any:
     return schema
 
 
+@pytest.mark.full
 def test_there_are_cases_of_both_kinds(cases: list[Case]) -> None:
     refused = sum(resolved is None for case in cases for _, resolved in case.records)
     assert 50 < refused < len(cases) * PER_SCHEMA / 2

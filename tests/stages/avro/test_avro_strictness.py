@@ -40,6 +40,7 @@ INDEXES: tuple[tuple[Any, bytes], ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("schema", "data"), INDEXES)
 def test_negative_and_other_foreign_indexes(schema: Any, data: bytes) -> None:
     refused(data, **{"avro.schema": schema})
@@ -59,6 +60,7 @@ UNLIKE: tuple[tuple[Any, Any, bytes], ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("writer", "reader", "data"), UNLIKE)
 def test_types_that_do_not_resolve(writer: Any, reader: Any, data: bytes) -> None:
     for wrap, frame in (

@@ -69,6 +69,7 @@ def test_rows_are_those_of_the_plain_schema(native: str) -> None:
     assert parts > len(SEEDS) / 4
 
 
+@pytest.mark.full
 def test_columns_are_those_of_the_plain_schema() -> None:
     config = {"value.deserializers": "avro"}
     files = DeserializerChain.from_config({**config, "avro.framing": "container"})

@@ -110,6 +110,7 @@ print(peak_bytes() - before)
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("how", BOMBS)
 def test_a_refused_bomb_takes_its_limit_once(how: str) -> None:
     """In a chain, whose fast path and loop both try it; the first attempt is gone before the second."""
@@ -208,6 +209,7 @@ def test_without_the_setting_uncompressed_data_is_refused() -> None:
         reader()(data)
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform != "linux", reason="reads the process's memory from /proc")
 def test_decompression_takes_the_payload_once() -> None:
     size = 100_000_000

@@ -146,6 +146,7 @@ def as_json(event: dict[str, Any]) -> dict[str, Any]:
     return event | inner | {"id": str(event["id"]), "nothing": None}
 
 
+@pytest.mark.full
 class TestEvents(SerializerTests):
     stage = "protobuf"
     values = EVENTS
