@@ -411,7 +411,7 @@ class UglyWays:
         self._schema = joined(ugly)
         self._whole = json.loads(self._schema.text)
         self._ways = [
-            AvroReader(self._schema, self._schema.readable, None, native=native).decode
+            _without_context(AvroReader(self._schema, self._schema.readable, None, native=native).decode)
             for native in (Native(serde_chain_native), None)
         ]
         self._files = [
@@ -423,7 +423,7 @@ class UglyWays:
 
     def compare_read(self, data: bytes) -> None:
         """Read a record by both."""
-        ours, theirs = (_outcome(lambda data, _, decode=decode: decode(data), data) for decode in self._ways)
+        ours, theirs = (_outcome(way, data) for way in self._ways)
         assert _exact(ours) == _exact(theirs), (self._schema.text, data, ours, theirs)
 
     def compare_columns(self, records: list[bytes]) -> None:
@@ -438,6 +438,10 @@ class UglyWays:
         assert told[0] == told[1], (self._schema.text, records)
         assert ours.values.type == theirs.values.type, self._schema.text
         assert _equal(ours.values, theirs.values), (self._schema.text, records)
+
+
+def _without_context(decode: Callable[[bytes], Any]) -> Callable[[Any, None], Any]:
+    return lambda data, _: decode(data)
 
 
 def _leave(*_: Any) -> Any:

@@ -11,6 +11,7 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -77,7 +78,7 @@ def schemas_of(folder: Path) -> Iterator[tuple[Path, AvroSchema | str]]:
     seen: set[str] = set()
     for path in files:
         try:
-            schema = AvroSchema.parse(*_source(path), look_up=lambda name, at=path: _beside(at, name, known))
+            schema = AvroSchema.parse(*_source(path), look_up=partial(_beside, path, known))
         except Exception as error:  # noqa: BLE001  reported
             yield path, f"{type(error).__name__}: {str(error)[:150]}"
             continue
@@ -94,7 +95,7 @@ def _source(path: Path) -> tuple[Any]:
     return (path.read_text(encoding="utf-8-sig"),)
 
 
-def _beside(path: Path, name: str, known: dict[str, Any]) -> Any:
+def _beside(path: Path, known: dict[str, Any], name: str) -> Any:
     for file in (f"{name}.avsc", f"{name.rpartition('.')[2]}.avsc"):
         if (path.parent / file).is_file():
             return json.loads((path.parent / file).read_bytes())

@@ -147,8 +147,9 @@ def test_an_array_of_another_type_is_left() -> None:
     for values in (pa.array([1]), pa.chunked_array([pa.array([DATA])]), (DATA,), None):
         assert decoder.read(values, 0, b"") is None
     for good in ([DATA, None], pa.array([DATA, None]), pa.array([b"x", DATA, None], pa.large_binary())[1:]):
-        array, left = decoder.read(good, 0, b"\x0e")
-        assert (array.to_pylist(), left) == ([RECORD, None], [])
+        found = decoder.read(good, 0, b"\x0e")
+        assert found is not None
+        assert (found[0].to_pylist(), found[1]) == ([RECORD, None], [])
 
 
 def written(schema: Any, array: Any) -> tuple[Any, list[int]]:

@@ -134,8 +134,9 @@ class AvroBatch(BatchForm):
         if usual is None:
             return None
         array = usual.decoder.compiled(values, usual.start, usual.prefix)
-        # The type of a batch without records may differ.
-        return None if array is None or array.null_count == len(array) else array
+        if array is None or (array.null_count == len(array) and self._stage.schema is None):
+            return None  # a batch without records has no type of its own
+        return array
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
