@@ -31,6 +31,7 @@ from serde_chain import (
 from serde_chain.models import AvroType
 from serde_chain.stages.avro.models import AvroModel
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+from tests.conftest import NewTopic
 from tests.models.alerts import MODELS, VALUES, Band, Created, Deleted, Position
 
 
@@ -110,7 +111,8 @@ def test_the_registry_checks_compatibility(registry: SchemaRegistry) -> None:
         assert read(data, ctx) == new(1, dt.date(1970, 1, 2))
 
 
-def test_through_a_broker(broker: KafkaBroker, registry: SchemaRegistry, topic: str) -> None:
+def test_through_a_broker(broker: KafkaBroker, registry: SchemaRegistry, new_topic: NewTopic) -> None:
+    topic = new_topic()
     config = {
         "bootstrap.servers": broker.bootstrap_servers,
         "schema.registry.url": registry.url,
