@@ -151,22 +151,23 @@ def test_light_curves_need_no_images(spark: SparkSession, tmp_path: Path, engine
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_streams_fetch_what_they_use(spark: SparkSession, tmp_path: Path, engine: str) -> None:
-    """In foreachBatch, twice without persist(), once with it."""
+    """In foreachBatch, where it decodes: Spark hands over whole rows. Written twice, with persist()."""
     config = settings(tmp_path)
     kafka(spark, sent(config)).write.parquet(str(tmp_path / "raw"))
     raw = spark.readStream.schema(kafka(spark, []).schema).parquet(str(tmp_path / "raw"))
     seen: list[Any] = []
 
-    def write(batch: DataFrame, _: int) -> None:
+    def write(rows: DataFrame, _: int) -> None:
+        batch = rows.transform(decode(config, engine=engine))
         batch.select("value.flux", "value.mjd").write.format("noop").mode("append").save()
         seen.append(downloads(tmp_path).total())
-        kept = batch.where("partition = 0").persist()
+        kept = batch.where("partition = 0").select("value.stamp").persist()
         for _ in range(2):
-            kept.select("value.stamp").write.format("noop").mode("append").save()
+            kept.write.format("noop").mode("append").save()
             seen.append(downloads(tmp_path).total())
         kept.unpersist()
 
-    stream = raw.transform(decode(config, engine=engine)).writeStream.foreachBatch(write)
+    stream = raw.writeStream.foreachBatch(write)
     stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
     stream.start().awaitTermination()
     assert seen == [0, COUNT // 2, 0]

@@ -414,7 +414,8 @@ def test_encrypted_fields(
     decoded = frame.transform(decode(config, engine=engine))
     assert requests.of(decoded.select("headers", "value.id", "value.source.flux")) == 0
     assert requests.of(decoded.select("value.title")) == 2
-    assert requests.of(decoded.select("value.title").limit(1)) == 0  # a small one
+    # A small one, and those on their way.
+    assert requests.of(decoded.select("value.title").limit(1)) <= 2
     assert values(decoded.collect()) == [alert(at) for at in range(4)]
     moved = frame.withColumn("topic", functions.lit("others")).transform(decode(config, engine=engine))
     with pytest.raises(PythonException, match=r"topic=others, field=value"):
