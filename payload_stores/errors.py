@@ -272,6 +272,9 @@ def drop_data(error: BaseException) -> None:
         error.args = (error.encoding, error.object, error.start, error.end, error.reason)
     elif (json := sys.modules.get("json")) is not None and isinstance(error, json.JSONDecodeError):
         error.doc = ""
+    elif isinstance(error, BaseExceptionGroup):
+        for each in error.exceptions:
+            drop_data(each)
     elif _has_data(error):
         error.args = _without_data(error)
 
@@ -284,7 +287,8 @@ _LONGEST_KEY: Final = 200
 
 
 def _has_data(error: BaseException) -> bool:
-    return any(_is_data(each, error) for each in error.args)
+    # The arguments of a group are the errors in it.
+    return not isinstance(error, BaseExceptionGroup) and any(_is_data(each, error) for each in error.args)
 
 
 def _is_data(argument: object, error: BaseException) -> bool:

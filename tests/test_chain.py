@@ -249,6 +249,10 @@ SECRET = "secret" * 40
         (AssertionError([SECRET]), "AssertionError: list of length 1"),
         (KeyError((SECRET, 1)), "KeyError: tuple of length 2"),
         (KeyError(SECRET), "KeyError: str of length 240"),
+        (
+            ExceptionGroup("two", [ValueError(SECRET.encode()), ExceptionGroup("in", [KeyError(SECRET)])]),
+            "ExceptionGroup: two (2 sub-exceptions)",
+        ),
     ],
 )
 def test_data_in_the_arguments_of_an_exception_is_not_shown(error: Exception, said: str) -> None:

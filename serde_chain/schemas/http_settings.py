@@ -67,7 +67,8 @@ def _checked(addresses: str, schemes: tuple[str, ...], example: str) -> str:
     for address in addresses.split(","):
         try:
             parts = urlsplit(address.strip())
-            is_address = parts.scheme in schemes and bool(parts.hostname) and (parts.port or 1) > 0
+            has_host = bool(parts.hostname) or parts.scheme == "mock"  # Confluent's, in memory
+            is_address = parts.scheme in schemes and has_host and (parts.port or 1) > 0
         except ValueError:
             is_address = False
         if not is_address or not address.isprintable():
