@@ -13,7 +13,7 @@ LOCAL_CLUSTER = [
     "test_sink.py::test_encode[native]",
     "../jobs/test_sweep.py::test_ids_may_begin_with_anything[spark-s3]",
     "../jobs/test_sweep.py::test_ids_may_begin_with_anything[spark-objects]",
-    "../jobs/test_sweep_rounds.py::test_rounds_beside_sweeps[spark-whole]",
+    "../jobs/test_sweep_rounds.py::test_rounds_beside_sweeps[spark-whole-records]",
     "cluster/tasks.py::test_an_executor_that_dies_between_uploads_leaves_no_orphan",
     "cluster/tasks.py::test_a_stream_goes_on_when_an_executor_dies_between_downloads",
     "cluster/tasks.py::test_a_store_that_fails_now_and_then_leaves_no_orphan",

@@ -82,7 +82,8 @@ def check(topic: Topic, query: Generated) -> None:
     counts = topic.downloaded()
     needed = {(name, at) for name, rows in query.rows.items() for at in rows}
     assert set(counts) <= needed, query.text
-    assert max(counts.values(), default=1) == 1, query.text
+    # Spark renames the columns of a second copy of a frame, and moves no filter below its steps.
+    assert max(counts.values(), default=1) <= (2 if "union" in query.text else 1), query.text
     if query.exact:
         assert set(counts) == needed, query.text
         expected = query.run(topic.inline).collect()
@@ -106,7 +107,7 @@ def test_generated_queries(topic: Topic) -> None:
 
 
 @pytest.mark.timeout(3600)
-@pytest.mark.full
+@pytest.mark.nightly
 def test_many_generated_queries(topic: Topic) -> None:
     random = Random(2)
     for _ in range(500):
