@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import partial
 from itertools import islice, pairwise
+from numbers import Rational
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -364,7 +365,12 @@ def _multiple_of(original: Any, validator: Any, divisor: Any, number: Any, schem
 
 
 def _fraction(number: Any) -> Fraction:
-    return Fraction(number if isinstance(number, int) else str(number))
+    """Raises TypeError for other numbers than JSON's: the exponent of a ``Decimal`` may have any size."""
+    if isinstance(number, float):
+        return Fraction(str(number))
+    if not isinstance(number, Rational):
+        raise TypeError
+    return Fraction(number)
 
 
 def _comparable(value: Any) -> Any:

@@ -1,11 +1,12 @@
 """Records that cost a validator of JSON Schema more than they are worth."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 import pytest
 
-from serde_chain import DecodeError, DeserializerChain, SerializerChain
+from serde_chain import DecodeError, DeserializerChain, EncodeError, SerializerChain
 
 UNIQUE = {"type": "array", "uniqueItems": True}
 TREE = {
@@ -60,6 +61,13 @@ def test_depth_is_an_error_of_the_record() -> None:
 def test_multiples_of_decimal_fractions(text: str) -> None:
     """19.99 / 0.01 is 1998.9999999999998 in binary fractions, and 1e308 / 0.01 infinite."""
     reader({"multipleOf": 0.01})(text.encode())
+
+
+def test_numbers_that_json_does_not_have_are_not_computed_with() -> None:
+    """As a fraction, this one would have a thousand million digits."""
+    config = {"value.serializer": "json", "json.schema": {"multipleOf": 0.01}, "json.validate": True}
+    with SerializerChain.from_config(config) as write, pytest.raises(EncodeError):
+        write(Decimal("1E+1000000000"))
 
 
 @pytest.mark.parametrize("text", ["19.999", "0.001", "1e-300"])
