@@ -1,7 +1,7 @@
 """What `make test` leaves to `make test-all`, beside the tests that are marked ``full`` in their files.
 
-`make test` is for whoever has changed a line: each module, on real servers, in a few minutes. So it has of Spark one
-test for each thing that Spark does, and of products each pair of values.
+`make test` checks a small change within minutes: each module, on real servers, with one test for each of Spark's
+functions, and each pair of values of a product.
 """
 
 from __future__ import annotations

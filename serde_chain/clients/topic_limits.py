@@ -304,7 +304,7 @@ class TopicLimits:
         return known
 
     def _release(self) -> None:
-        """Let nobody wait for a silent broker's answers about topics of which nothing is known."""
+        """End the waits for a silent broker's answers about unknown topics."""
         with self._lock:
             waiting = [(topic, asked) for topic, asked in self._asked.items() if topic not in self._known]
         for topic, asked in waiting:

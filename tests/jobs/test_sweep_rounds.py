@@ -171,7 +171,7 @@ def test_rounds_beside_sweeps(
     sys.stdout.write(f"seed {SEED}: {done} rounds, {dict(sweeping.outcomes)}\n")
     for topic in topics:
         delete_and_write_again(config, topic, random)
-    # Now that nobody writes, a sweep leaves only what is in use. Compaction may go on.
+    # All writers have ended: a sweep leaves only payloads in use. Compaction may continue.
     with DeserializerChain.from_config(config) as chain:
         used = references(config, chain, topics, tombstones=tombstones)
     last = sweep(config, topics, grace_ms=0, delete=True, manifest=tmp_path / "last.jsonl", tombstones=tombstones)

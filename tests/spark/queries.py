@@ -82,6 +82,7 @@ class Generated:
         fields: The large fields that it uses.
         rows: The offsets of the records whose large fields it may fetch, by field.
         exact: Whether it needs all of these.
+        again: The offsets of the records whose large fields it may fetch once more.
     """
 
     text: str
@@ -89,6 +90,7 @@ class Generated:
     fields: set[str]
     rows: dict[str, set[int]] = field(default_factory=dict)
     exact: bool = True
+    again: frozenset[int] = frozenset()
 
 
 # Conditions and the records that they keep.
@@ -153,6 +155,7 @@ def generate(random: Random) -> Generated:
         set(fetched),
         {name: {at for at in some if has_large(at)} for name, some in fetched.items()},
         exact=shape not in _LIMITED,
+        again=_FIRST if shape == "union" else frozenset(),
     )
 
 
@@ -209,3 +212,5 @@ _SHAPES: Final[dict[str, Callable[[DataFrame, list[str]], DataFrame]]] = {
     "count": lambda alerts, columns: alerts.select("offset", *_named(columns)).groupBy().count(),
 }
 _LIMITED: Final = frozenset({"limit"})
+# The offsets of a union's first part.
+_FIRST: Final = frozenset(range(3))

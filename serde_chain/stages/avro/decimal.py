@@ -81,7 +81,7 @@ def read_decimal(data: bytes, schema: Any, _reader_schema: Any = None) -> Decima
         ValueError: The value has more digits than the precision allows.
     """
     precision, scale = schema["precision"], schema.get("scale") or 0
-    # Sign padding is allowed, as in the fast reader of batches; bits are cheap, digits are not.
+    # Sign padding is allowed: bits are cheap, digits are not.
     unscaled = int.from_bytes(data, signed=True)
     if not has_digits(unscaled, precision):
         raise ValueError(f"a decimal of {len(data)} bytes has more digits than its precision of {precision}")

@@ -240,7 +240,7 @@ def test_an_id_whose_schema_does_not_resolve(
 
 
 def test_a_registry_that_is_down_when_the_query_is_planned(config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    """Told once, also where nobody asks."""
+    """One warning, however often the query is planned."""
     config |= {"schema.registry.url": "http://127.0.0.1:1", "schema.registry.max.retries": "0"}
     reading_engine._warn.cache_clear()
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""``.proto`` texts that protoc takes, and that nobody would write: for what reads them as protoc does."""
+"""Generates unusual but valid ``.proto`` texts, for parsers that must agree with protoc."""
 
 from __future__ import annotations
 
