@@ -1,18 +1,21 @@
 """Records that a writer of a topic can make, and what becomes of the good ones behind them."""
 
+import asyncio
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import confluent_kafka
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from payload_stores.ids import sha256_digest
-from serde_chain import Consumer, RecordContext
+from serde_chain import AsyncConsumer, Consumer, RecordContext
 from serde_chain.catalogue import find_format
-from serde_chain.config import DEAD_LETTER, ERROR_POLICY, RAISE
+from serde_chain.clients import aiokafka
+from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAISE
 from serde_chain.record import KEY, VALUE, header_pairs
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.reference_format import Reference
@@ -132,44 +135,95 @@ def write(config: dict[str, Any], topic: str, records: Iterable[Record], *, as_k
 
 
 def assert_the_last_is_delivered(
-    broker: KafkaBroker,
-    consumer: Consumer,
-    topic: str,
-    value: object,
-    *,
-    dead: str | None = None,
-    in_columns: bool = False,
-    seconds: float = 120,
+    broker: KafkaBroker, client: str, config: dict[str, Any], topic: str, value: object, *, seconds: float = 100
 ) -> list[Any]:
     """See that a consumer reaches the last record of a topic, and has put what it passed over where it belongs.
 
     Args:
         broker: The broker.
-        consumer: The consumer, with a policy that passes over.
+        client: One of `READERS`.
+        config: Of the consumer, with a policy that passes over.
         topic: The topic.
         value: Value of the last record.
-        dead: The dead-letter topic, where the policy has one.
-        in_columns: Read by ``consume_arrow``.
         seconds: For how long it may take.
 
     Returns:
         The values that were delivered before.
     """
-    consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])  # quicker than joining a group
-    found: list[Any] = []
-    until = time.monotonic() + seconds
-    while not found or found[-1] != value:
-        assert time.monotonic() < until, f"{len(found)} records came, {consumer.skipped} were passed over"
-        if in_columns:
-            found += consumer.consume_arrow(100, _WAIT_S).column("value").to_pylist()
-        else:
-            found += [message.value() for message in consumer.consume(100, _WAIT_S)]
-    assert consumer.skipped > 0
+    found, skipped = READERS[client](config, topic, value, seconds)
+    assert skipped > 0
+    dead = config.get(DEAD_LETTER_TOPIC.name)
     if dead is not None:
         reader = confluent_kafka.Consumer({**broker.client_config(), "group.id": "letters"})
-        assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(dead, 0), timeout=30)[1] == consumer.skipped
+        assert reader.get_watermark_offsets(confluent_kafka.TopicPartition(dead, 0), timeout=30)[1] == skipped
         reader.close()
     return found[:-1]
+
+
+# Each takes a consumer's configuration, a topic, the value of its last record and seconds, and returns the values that
+# came and the number of records that were passed over. Partitions are assigned: quicker than joining a group.
+
+
+def _by_records(config: dict[str, Any], topic: str, last: object, seconds: float) -> tuple[list[Any], int]:
+    return _with_consumer(
+        config, topic, last, seconds, lambda consumer: [m.value() for m in consumer.consume(100, _WAIT_S)]
+    )
+
+
+def _by_columns(config: dict[str, Any], topic: str, last: object, seconds: float) -> tuple[list[Any], int]:
+    return _with_consumer(
+        config, topic, last, seconds, lambda consumer: consumer.consume_arrow(100, _WAIT_S).column("value").to_pylist()
+    )
+
+
+def _with_consumer(
+    config: dict[str, Any], topic: str, last: object, seconds: float, read: Callable[[Consumer], list[Any]]
+) -> tuple[list[Any], int]:
+    found: list[Any] = []
+    until = time.monotonic() + seconds
+    with Consumer(config) as consumer:
+        consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+        while not found or found[-1] != last:
+            assert time.monotonic() < until, f"{len(found)} records came, {consumer.skipped} were passed over"
+            found += read(consumer)
+        return found, consumer.skipped
+
+
+def _with_asyncio(config: dict[str, Any], topic: str, last: object, seconds: float) -> tuple[list[Any], int]:
+    async def main() -> tuple[list[Any], int]:
+        found: list[Any] = []
+        async with AsyncConsumer(config) as consumer:
+            await consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
+            while not found or found[-1] != last:
+                found += [message.value() for message in await consumer.consume(100, _WAIT_S)]
+            return found, consumer.skipped
+
+    return asyncio.run(asyncio.wait_for(main(), seconds))
+
+
+def _with_aiokafka(config: dict[str, Any], topic: str, last: object, seconds: float) -> tuple[list[Any], int]:
+    async def main() -> tuple[list[Any], int]:
+        found: list[Any] = []
+        servers = config["bootstrap.servers"]
+        letters = AIOKafkaProducer(bootstrap_servers=servers)
+        inner = AIOKafkaConsumer(bootstrap_servers=servers)
+        async with letters, aiokafka.Consumer(inner, config, dead_letters=letters) as consumer:
+            partition = TopicPartition(topic, 0)
+            inner.assign([partition])
+            await inner.seek_to_beginning(partition)
+            while not found or found[-1] != last:
+                found.append((await consumer.getone()).value)
+            return found, consumer.skipped
+
+    return asyncio.run(asyncio.wait_for(main(), seconds))
+
+
+READERS: dict[str, Callable[[dict[str, Any], str, object, float], tuple[list[Any], int]]] = {
+    "Consumer": _by_records,
+    "Consumer, columns": _by_columns,
+    "AsyncConsumer": _with_asyncio,
+    "aiokafka": _with_aiokafka,
+}
 
 
 def policy_config(policy: str, dead: str) -> dict[str, str]:

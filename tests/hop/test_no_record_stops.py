@@ -1,13 +1,14 @@
-"""No record stops a consumer of hop's format; of all other stores and formats: tests/clients/confluent."""
+"""No record stops a consumer of hop's format; of all other stores and formats: tests/clients."""
 
 import json
+import uuid
 
 import confluent_kafka
 import pytest
 
-from serde_chain import Consumer, Producer
+from serde_chain import Producer
 from serde_chain.testing.services import KafkaBroker
-from tests.hop.conftest import Clients, NewTopic
+from tests.hop.conftest import USER, Clients, NewTopic
 from tests.hostile import PASSING, Record, assert_the_last_is_delivered, mutated, policy_config, urls, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
@@ -35,9 +36,15 @@ def test_no_placeholder_stops_a_consumer(
     producer = client(Producer)
     producer.produce(topic, b"last" * LARGE)
     assert producer.flush(30) == 0
-    consumer = client(Consumer, **policy_config(policy, dead))
-    dead_letters = dead if policy == "dead-letter" else None
-    found = assert_the_last_is_delivered(broker, consumer, topic, b"last" * LARGE, dead=dead_letters)
+    config = {
+        **broker.client_config(USER),
+        "log_level": 0,
+        "group.id": f"{USER}-{uuid.uuid4()}",
+        "value.deserializers": "large-message, bytes",
+        "large.message.payload.store.class": "hop",
+        **policy_config(policy, dead),
+    }
+    found = assert_the_last_is_delivered(broker, "Consumer", config, topic, b"last" * LARGE)
     assert b"1" * LARGE in found
     assert b"2" * LARGE not in found
 

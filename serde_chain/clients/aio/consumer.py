@@ -85,6 +85,11 @@ class AsyncConsumer(Generic[ValueT]):
         forks.refuse_calls(self, AsyncConsumer)
         return left
 
+    @property
+    def skipped(self) -> int:
+        """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
+        return self._consumer.skipped
+
     async def _call(self, work: Callable[..., T], *args: Any) -> T:
         """Make a call of the consumer that delivers no records."""
         return await self._calls.make(Call(self._settled, work, *args))

@@ -4,6 +4,7 @@ For every record that a writer of the topic can make, and every object that anot
 the good records behind it are delivered under ``skip`` and ``dead-letter``.
 """
 
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,10 +17,12 @@ from serde_chain import ConfigError, Producer, RecordContext, SerializerChain
 from serde_chain.catalogue import FORMATS, find_format
 from serde_chain.record import header_pairs
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+from tests.clients.conftest import QUICK
 from tests.hostile import (
     GOOD,
     MOST_BYTES,
     PASSING,
+    READERS,
     assert_the_last_is_delivered,
     mutated,
     placeholders,
@@ -31,7 +34,6 @@ from tests.test_every_stage import CASES as STAGES
 from tests.test_every_stage import Case
 
 if TYPE_CHECKING:
-    from tests.clients.conftest import NewConsumer
     from tests.conftest import NewTopic
 
 # hop's store and format go with each other alone: tests/hop/test_no_record_stops.py.
@@ -39,8 +41,12 @@ STORES = [name for name, case in CASES.items() if case.through_a_broker is not N
 # Those that are only read: tests/wire/test_foreign.py.
 WRITTEN = [name for name in FORMATS.builtins if find_format(name).writes]
 PLACEHOLDERS = [name for name in WRITTEN if not find_format(name).whole_record]
-# Each format by records, and one by columns as well, whose loop is another.
-WAYS = [*((name, False) for name in PLACEHOLDERS), (PLACEHOLDERS[0], True)]
+# Confluent's client takes each format from each store. Other clients share its chains; their loops are their own.
+WAYS = [
+    *(("Consumer", store, name) for store in STORES for name in PLACEHOLDERS),
+    *(("Consumer, columns", store, PLACEHOLDERS[0]) for store in STORES),
+    *((client, "local", name) for client in READERS if "Consumer" not in client.split(", ") for name in PLACEHOLDERS),
+]
 # Any bytes are bytes.
 VALUES = [case for case in STAGES if case.stages != ("bytes",) or case.after]
 
@@ -49,6 +55,12 @@ def test_what_is_left_out_is_tried_elsewhere() -> None:
     left = set(CASES) - set(STORES)
     assert all(issubclass(store_class(name), SupportsRecords) for name in left)
     assert {"hop"} == left == set(WRITTEN) - set(PLACEHOLDERS)
+
+
+def read_config(config: dict[str, Any], policy: str, dead: str) -> dict[str, Any]:
+    """Of a consumer that passes over what it cannot read, and takes no payload above `MOST_BYTES`."""
+    own = {"group.id": f"group-{uuid.uuid4()}", "log_level": 0, "large.message.max.payload.bytes": MOST_BYTES}
+    return {**config, **QUICK, **policy_config(policy, dead), **own}
 
 
 def odd_payloads(store: PayloadStore, topic: str) -> list[str]:
@@ -65,18 +77,16 @@ def odd_payloads(store: PayloadStore, topic: str) -> list[str]:
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", PASSING)
-@pytest.mark.parametrize(("reference_format", "in_columns"), WAYS)
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(("client", "name", "reference_format"), WAYS)
 def test_no_placeholder_stops_a_consumer(  # noqa: PLR0917, fixtures
     request: pytest.FixtureRequest,
     tmp_path: Path,
     broker: KafkaBroker,
     new_topic: "NewTopic",
-    new_consumer: "NewConsumer",
+    client: str,
     name: str,
     reference_format: str,
     policy: str,
-    in_columns: bool,
 ) -> None:
     case = CASES[name]
     assert case.through_a_broker is not None
@@ -98,29 +108,17 @@ def test_no_placeholder_stops_a_consumer(  # noqa: PLR0917, fixtures
     write(broker.client_config(), topic, placeholders(reference_format, good, topic, [*case.foreign, *odd]))
     with Producer(config) as producer:
         producer.produce(topic, GOOD[::-1])
-    consumer = new_consumer(
-        {**config, **policy_config(policy, dead), "large.message.max.payload.bytes": MOST_BYTES, "log_level": 0}
-    )
-    assert_the_last_is_delivered(
-        broker,
-        consumer,
-        topic,
-        GOOD[::-1],
-        dead=dead if policy == "dead-letter" else None,
-        in_columns=in_columns,
-        seconds=240,
-    )
+    assert_the_last_is_delivered(broker, client, read_config(config, policy, dead), topic, GOOD[::-1], seconds=100)
     store.close()
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("policy", PASSING)
 @pytest.mark.parametrize("case", VALUES, ids=lambda case: case.name)
-def test_no_value_stops_a_consumer(  # noqa: PLR0917, fixtures
+def test_no_value_stops_a_consumer(
     request: pytest.FixtureRequest,
     broker: KafkaBroker,
     new_topic: "NewTopic",
-    new_consumer: "NewConsumer",
     case: Case,
     policy: str,
 ) -> None:
@@ -146,9 +144,7 @@ def test_no_value_stops_a_consumer(  # noqa: PLR0917, fixtures
     with Producer(config) as producer:
         # Not the last good one alone: some of the others may be read as one.
         producer.produce(topic, case.values[1])
-    consumer = new_consumer({**config, **policy_config(policy, dead)})
-    dead_letters = dead if policy == "dead-letter" else None
-    assert_the_last_is_delivered(broker, consumer, topic, case.values[1], dead=dead_letters)
+    assert_the_last_is_delivered(broker, "Consumer", read_config(config, policy, dead), topic, case.values[1])
 
 
 def takes_keys(case: Case) -> bool:
@@ -171,9 +167,7 @@ def test_keys_are_tried() -> None:
 
 @pytest.mark.parametrize("policy", PASSING)
 @pytest.mark.parametrize("case", KEYS, ids=lambda case: case.name)
-def test_no_key_stops_a_consumer(
-    broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", case: Case, policy: str
-) -> None:
+def test_no_key_stops_a_consumer(broker: KafkaBroker, new_topic: "NewTopic", case: Case, policy: str) -> None:
     topic, dead = new_topic(), new_topic()
     stages = [*case.stages, *case.after]
     config = {**case.settings, **broker.client_config(), "key.serializers": stages, "key.deserializers": stages[::-1]}
@@ -184,18 +178,15 @@ def test_no_key_stops_a_consumer(
     write(broker.client_config(), topic, bad, as_keys=True)
     with Producer(config) as producer:
         producer.produce(topic, b"last", case.values[1])
-    consumer = new_consumer({**config, **policy_config(policy, dead)})
-    dead_letters = dead if policy == "dead-letter" else None
-    assert_the_last_is_delivered(broker, consumer, topic, b"last", dead=dead_letters)
+    assert_the_last_is_delivered(broker, "Consumer", read_config(config, policy, dead), topic, b"last")
 
 
 @pytest.mark.parametrize("policy", PASSING)
 @pytest.mark.parametrize("reference_format", PLACEHOLDERS)
-def test_no_placeholder_of_a_key_stops_a_consumer(  # noqa: PLR0917, fixtures
+def test_no_placeholder_of_a_key_stops_a_consumer(
     tmp_path: Path,
     broker: KafkaBroker,
     new_topic: "NewTopic",
-    new_consumer: "NewConsumer",
     reference_format: str,
     policy: str,
 ) -> None:
@@ -216,9 +207,5 @@ def test_no_placeholder_of_a_key_stops_a_consumer(  # noqa: PLR0917, fixtures
     write(broker.client_config(), topic, bad, as_keys=True)
     with Producer(config) as producer:
         producer.produce(topic, b"last", GOOD[::-1])
-    consumer = new_consumer(
-        {**config, **policy_config(policy, dead), "large.message.max.payload.bytes": MOST_BYTES, "log_level": 0}
-    )
-    dead_letters = dead if policy == "dead-letter" else None
-    assert_the_last_is_delivered(broker, consumer, topic, b"last", dead=dead_letters)
+    assert_the_last_is_delivered(broker, "Consumer", read_config(config, policy, dead), topic, b"last")
     store.close()
