@@ -461,7 +461,8 @@ def test_what_may_be_committed_stays_whatever_comes_next(
 def test_a_producer_that_is_fenced_takes_its_payloads_along(
     topic: str, transactional: dict[str, Any], new_producer: "NewProducer", new_consumer: "NewConsumer", when: str
 ) -> None:
-    first = new_producer(transactional)
+    # What is not in the log when its producer is fenced is still in the client.
+    first = new_producer(transactional, **({"linger.ms": 20_000} if when == "in the client" else {}))
     first.init_transactions(SECONDS)
     first.begin_transaction()
     first.produce(topic, large(1))
