@@ -8,12 +8,12 @@ are taken, and all other well-known types are dictionaries of their fields.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
 from payload_stores.plugins import require
-from serde_chain.errors import EncodeError
+from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.stages.protobuf.schema import is_map, is_repeated, messages_within
 
 __all__ = ["filler", "is_dynamic", "is_value", "to_dict"]
@@ -24,6 +24,8 @@ _STRUCT: Final = "google.protobuf.Struct"
 _VALUE: Final = "google.protobuf.Value"
 _LIST: Final = "google.protobuf.ListValue"
 _DYNAMIC: Final = frozenset({_STRUCT, _VALUE, _LIST})
+# The descriptors' type of text.
+_STRING: Final = 9
 _HINT: Final = "Pass None, a bool, a number, text, a list, or a dictionary with texts as keys"
 
 
@@ -48,6 +50,9 @@ def to_dict(message: Any, nameless: Callable[[int], Any] = int) -> Any:
         message: The message.
         nameless: Makes the value for an enum number without a name.
 
+    Raises:
+        DecodeError: A text of a proto2 message is not UTF-8, which the library reads as bytes.
+
     Example:
         >>> from google.protobuf.struct_pb2 import ListValue, Value
         >>> to_dict(ListValue(values=[Value(number_value=1), Value(null_value=0)]))
@@ -71,8 +76,8 @@ def _conversions(descriptor: Any, nameless: Callable[[int], Any]) -> list[tuple[
 
 def _conversion(field: Any, nameless: Callable[[int], Any]) -> Convert:
     if is_map(field):
-        convert = _one(field.message_type.fields_by_name["value"], nameless)
-        return lambda values: {key: convert(values[key]) for key in values}
+        key_of, convert = (_one(field.message_type.fields_by_name[name], nameless) for name in ("key", "value"))
+        return lambda values: {key_of(key): convert(values[key]) for key in values}
     convert = _one(field, nameless)
     return (lambda values: [convert(value) for value in values]) if is_repeated(field) else convert
 
@@ -83,7 +88,13 @@ def _one(field: Any, nameless: Callable[[int], Any]) -> Convert:
     if field.enum_type is not None:
         names = field.enum_type.values_by_number
         return lambda number: names[number].name if number in names else nameless(number)
-    return lambda value: value
+    return partial(_text, field.full_name) if field.type == _STRING else lambda value: value
+
+
+def _text(name: str, value: Any) -> Any:
+    if type(value) is bytes:
+        raise DecodeError(f"{name} is not UTF-8", hint="With protobuf.values = message, it is bytes")
+    return value
 
 
 def _meaning(message: Any) -> Any:

@@ -462,11 +462,29 @@ def _pool(files: Iterable[Any]) -> Any:
         else:
             for imported in file.dependency:
                 add(imported)
-            pool.AddSerializedFile(file.SerializeToString())
+            _add(pool, file)
 
     for name in by_name:
         add(name)
     return pool
+
+
+def _add(pool: Any, file: Any) -> None:
+    """Add a file; two fields may have one name in JSON, as ``eventType`` and ``event_type``, which protoc accepts."""
+    try:
+        pool.AddSerializedFile(file.SerializeToString())
+    except TypeError as error:
+        if "json_name" not in str(error):
+            raise
+        plain = type(file)()
+        plain.CopyFrom(file)
+        waiting = list(plain.message_type)
+        while waiting:
+            message = waiting.pop()
+            for field in message.field:
+                field.json_name = field.name
+            waiting += message.nested_type
+        pool.AddSerializedFile(plain.SerializeToString())
 
 
 def _known_file(name: str) -> Any:

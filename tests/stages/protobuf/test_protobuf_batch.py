@@ -7,9 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from serde_chain import ConfigError, DecodeError, DeserializerChain
+from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext
 from serde_chain.arrow import Batch
+from serde_chain.stages.protobuf import proto_text
 from serde_chain.stages.protobuf.batch import arrow_type
+from serde_chain.stages.protobuf.schema import class_at
 from tests.stages.protobuf.protobuf_messages import ALERT, FILES, POSITION, make
 
 EVENT_FILE = type(FILES[0]).FromString(FILES[1].SerializeToString())
@@ -90,3 +92,28 @@ def test_any_bytes_give_a_row_or_an_error(data: list[bytes | None]) -> None:
     assert len(result.values) == len(data)
     for row, value in enumerate(result.values.to_pylist()):
         assert (value is None) == (data[row] is None or row in result.errors)
+
+
+def test_texts_of_proto2_that_are_not_utf8_are_refused_in_rows_and_columns() -> None:
+    """The library reads them as bytes, and refuses those of proto3 itself."""
+    file = proto_text.parse(
+        "text.proto",
+        "syntax = 'proto2'; package t; message Text { optional string one = 1; repeated string many = 2; "
+        "map<string, string> by = 3; optional Inner inner = 4; } message Inner { optional string two = 1; }",
+    )
+    kind = class_at([file], "Text")
+    bad = {
+        "t.Text.one": b"\x0a\x01\xff",
+        "t.Text.many": b"\x12\x01\xff",
+        "t.Text.ByEntry.key": b"\x1a\x06\x0a\x01\xff\x12\x01a",
+        "t.Text.ByEntry.value": b"\x1a\x06\x0a\x01a\x12\x01\xff",
+        "t.Inner.two": b"\x22\x03\x0a\x01\xff",
+    }
+    for place, data in bad.items():
+        with pytest.raises(DecodeError, match=f"{place} is not UTF-8") as caught:
+            chain(kind, **{"protobuf.values": "dict"})(data, RecordContext("texts", "value"))
+        assert caught.value.about_record
+        assert isinstance(chain(kind)(data, RecordContext("texts", "value")), kind)
+    result = chain(kind).read_batch(Batch([b"\x0a\x01a", *bad.values()], topic="texts"))
+    assert result.values.to_pylist()[0]["one"] == "a"
+    assert {row: str(error).split(" is not")[0] for row, error in result.errors.items()} == dict(enumerate(bad, 1))

@@ -169,3 +169,29 @@ def test_a_schema_as_text_needs_no_class(client: SchemaRegistryClient, chains: t
     _, read = chains
     assert read()(data, RecordContext(topic, "value")).id == 7
     assert read(FIRST)(data, RecordContext(topic, "value")).id == 7
+
+
+@pytest.mark.parametrize("syntax", ["proto2", "proto3"])
+def test_fields_may_have_one_name_in_json(
+    client: SchemaRegistryClient, chains: tuple[Make, Make], topic: str, syntax: str
+) -> None:
+    """protoc takes such files, the pool of the library does not."""
+    label = "optional " if syntax == "proto2" else ""
+    text = f"""
+        syntax = "{syntax}";
+        package p{uuid.uuid4().hex};
+        message Camera {{
+            message Trigger {{ {label}int32 a_b = 1; {label}int32 aB = 2; }}
+            {label}fixed32 eventType = 1;
+            {label}fixed32 event_type = 2;
+            {label}Trigger trigger = 3;
+            {label}int32 other = 4 [json_name = "eventType"];
+        }}"""
+    key = client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    data = (
+        b"\x00" + key.to_bytes(4, "big") + b"\x00" + b"\x0d\x01\x00\x00\x00\x15\x02\x00\x00\x00\x1a\x04\x08\x05\x10\x06"
+    )
+    _, read = chains
+    found = read(protobuf_values="dict")(data, RecordContext(topic, "value"))
+    assert (found["eventType"], found["event_type"]) == (1, 2)
+    assert found["trigger"] == {"a_b": 5, "aB": 6}
