@@ -119,8 +119,9 @@ def filler(descriptor: Any) -> Convert | None:
         descriptor: The message's descriptor; for a ``Struct``, ``Value`` or ``ListValue``, the result is the message.
 
     Returns:
-        The function, which raises EncodeError for a value that is no ``Value``, and for two fields of a oneof, of which
-        the class would keep the last; None if the message has neither.
+        The function, which raises EncodeError for a value that is no ``Value``, for two fields of a oneof, of which the
+        class would keep the last, and for text, bytes or a dictionary in place of a list, whose characters, numbers or
+        keys the class would take; None if the message has none of these.
 
     Example:
         >>> from google.protobuf.struct_pb2 import Value
@@ -141,13 +142,13 @@ class _Fillers:
         if is_dynamic(descriptor):
             return _of_class(descriptor, place)
         within = (descriptor, *messages_within(descriptor))
-        if not any(is_dynamic(inner) or _choices(inner) for inner in within):
+        if not any(is_dynamic(inner) or _choices(inner) or _lists(inner) for inner in within):
             return None
         name = descriptor.full_name
         if name not in self._made:
             changed: dict[str, Convert] = {}
-            oneofs = _choices(descriptor)
-            self._made[name] = lambda data: _filled(data, changed, oneofs, name)
+            oneofs, lists = _choices(descriptor), _lists(descriptor)
+            self._made[name] = lambda data: _filled(data, changed, oneofs, lists, name)
             changed |= {field.name: each for field in descriptor.fields if (each := self._of_field(field)) is not None}
         return self._made[name]
 
@@ -175,12 +176,20 @@ def _of_map(one: Convert, place: str) -> Convert:
 
 def _of_list(one: Convert, place: str) -> Convert:
     def convert(items: Any) -> Any:
-        # Their items would be keys or characters.
-        if isinstance(items, (Mapping, str, bytes)):
-            raise EncodeError(f"{place} is of type {type(items).__qualname__}, expected a list")
+        _check_list(items, place)
         return [one(item) for item in items]
 
     return convert
+
+
+def _check_list(items: Any, place: str) -> None:
+    if isinstance(items, (Mapping, str, bytes, bytearray, memoryview)):
+        raise EncodeError(f"{place} is of type {type(items).__qualname__}, expected a list")
+
+
+def _lists(descriptor: Any) -> list[str]:
+    """The repeated fields without messages, whose class refuses other items itself."""
+    return [field.name for field in descriptor.fields if is_repeated(field) and field.message_type is None]
 
 
 def _choices(descriptor: Any) -> list[dict[str, bool]]:
@@ -189,7 +198,9 @@ def _choices(descriptor: Any) -> list[dict[str, bool]]:
     return [fields for fields in oneofs if len(fields) > 1]
 
 
-def _filled(data: Any, changed: Mapping[str, Convert], oneofs: Iterable[dict[str, bool]], name: str) -> Any:
+def _filled(
+    data: Any, changed: Mapping[str, Convert], oneofs: Iterable[dict[str, bool]], lists: Iterable[str], name: str
+) -> Any:
     if not isinstance(data, Mapping):
         return data  # a message, or for its class to refuse
     for fields in oneofs:
@@ -199,6 +210,11 @@ def _filled(data: Any, changed: Mapping[str, Convert], oneofs: Iterable[dict[str
                 f"{' and '.join(given)} of {name} are set, of which a oneof takes one",
                 hint="Leave out the others; in a Value, None is a value",
             )
+    for field in lists:
+        if field in data:
+            _check_list(data[field], f"{name}.{field}")
+    if not changed:
+        return data
     return {**data, **{field: convert(data[field]) for field, convert in changed.items() if field in data}}
 
 

@@ -37,6 +37,7 @@ from serde_chain.schemas.schema_registry import (
 from serde_chain.stages.protobuf import dictionaries
 from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.fields import field_type
+from serde_chain.stages.protobuf.misfits import misfit
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_CLASS, MESSAGE_NAME, TYPE
 from serde_chain.transfer import finish
 
@@ -176,7 +177,8 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
             raise EncodeError(f"the value nests deeper than readers of {descriptor.full_name} take") from None
         except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
             let_through(error)
-            raise EncodeError(f"the value does not match {descriptor.full_name}: {_told(error)}") from None
+            why = misfit(descriptor, data) if isinstance(data, Mapping) else None
+            raise EncodeError(f"the value does not match {descriptor.full_name}: {why or _told(error)}") from None
         return encoded
 
     return encode

@@ -364,3 +364,82 @@ def test_message_objects_that_readers_refuse_are_refused(levels: int) -> None:
     else:
         assert writer(kind)(message) == data
         assert reader(kind)(data)
+
+
+FILE = descriptor_pb2.FileDescriptorProto
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "place"),
+    [
+        (FILE, {"syntx": "secret"}, r"google.protobuf.FileDescriptorProto has no such field. Did you mean syntax\?"),
+        (FILE, {"syntax": 5}, "google.protobuf.FileDescriptorProto.syntax is int of 3 bits, expected string"),
+        (FILE, {"dependency": 5}, "FileDescriptorProto.dependency is int of 3 bits, expected a list"),
+        (
+            FILE,
+            {"dependency": ["a", b"\xff"]},
+            r"FileDescriptorProto.dependency\[1\] is bytes of length 1, expected string",
+        ),
+        (FILE, {"options": 5}, "options is int of 3 bits, expected google.protobuf.FileOptions or a dictionary"),
+        (
+            FILE,
+            {"message_type": [{}, {"field": [{"number": "secret"}]}]},
+            r"FileDescriptorProto.message_type\[1\].field\[0\].number is str of length 6, expected int32",
+        ),
+        (FILE, {"message_type": [None]}, r"message_type\[0\] is None, expected google.protobuf.DescriptorProto or"),
+        (
+            descriptor_pb2.FieldDescriptorProto,
+            {"type": "secret"},
+            "type is str of length 6, expected a name or number of google.protobuf.FieldDescriptorProto.Type",
+        ),
+        (
+            wrappers_pb2.Int32Value,
+            {"value": 2**31},
+            "google.protobuf.Int32Value.value is int of 32 bits, expected int32",
+        ),
+        (wrappers_pb2.StringValue, {"value": "\ud800"}, "StringValue.value is str of length 1, expected string"),
+        (wrappers_pb2.StringValue, {7: 1}, "google.protobuf.StringValue has no such field"),
+        (descriptor_pb2.UninterpretedOption, {"name": [{"name_part": "x"}]}, "missing required fields"),
+    ],
+)
+def test_values_that_the_library_refuses_are_named_by_their_place(kind: Any, value: Any, place: str) -> None:
+    write = SerializerChain.from_config({"value.serializer": "protobuf", "protobuf.message.class": kind})
+    with pytest.raises(EncodeError, match=place) as caught:
+        write(value)
+    assert "secret" not in str(caught.value)
+    assert caught.value.__cause__ is None
+
+
+def test_entries_of_maps_are_named_by_their_place() -> None:
+    file = proto_text.parse(
+        "maps.proto",
+        "syntax = 'proto3'; message Maps { map<string, int32> counts = 1; map<int32, Maps> inner = 2; }",
+    )
+    kind = class_at([file], "Maps")
+    write = SerializerChain.from_config({"value.serializer": "protobuf", "protobuf.message.class": kind})
+    for value, place in (
+        ({"counts": [1]}, "Maps.counts is list of length 1, expected a dictionary"),
+        ({"counts": {"a": 1, "secret": "b"}}, "an entry of Maps.counts is str of length 6 to str of length 1, "),
+        ({"inner": {5: {"counts": {"a": "secret"}}}}, r"an entry of Maps.inner\[…\].counts is str of length 1 to str"),
+    ):
+        with pytest.raises(EncodeError, match=place) as caught:
+            write(value)
+        assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("dependency", "abc"), ("dependency", {"abc": 1}), ("public_dependency", b"abc")]
+)
+def test_text_in_place_of_a_list_is_refused(field: str, value: object) -> None:
+    """The library takes its characters."""
+    inner = descriptor_pb2.FileDescriptorSet
+    for kind, data in ((FILE, {field: value}), (inner, {"file": [{field: value}]})):
+        write = SerializerChain.from_config({"value.serializer": "protobuf", "protobuf.message.class": kind})
+        with pytest.raises(EncodeError, match=f"FileDescriptorProto.{field} is of type .*, expected a list"):
+            write(data)
+    assert (
+        SerializerChain.from_config({"value.serializer": "protobuf", "protobuf.message.class": FILE})(
+            {"dependency": ("a", "b"), "public_dependency": np.array([1, 2])}
+        )
+        == FILE(dependency=["a", "b"], public_dependency=[1, 2]).SerializeToString()
+    )

@@ -1,0 +1,103 @@
+"""Where a dictionary does not match its message: the library's errors name neither field nor type."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from payload_stores.signals import let_through
+from serde_chain.errors import shape_of
+from serde_chain.stages.protobuf.dictionaries import filler
+from serde_chain.stages.protobuf.schema import is_map, is_repeated
+
+__all__ = ["misfit"]
+
+# The descriptors' types.
+_TYPES: Final = {
+    **dict(enumerate(("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string"), 1)),
+    **dict(enumerate(("bytes", "uint32"), 12)),
+    **dict(enumerate(("sfixed32", "sfixed64", "sint32", "sint64"), 15)),
+}
+
+
+def misfit(descriptor: Any, data: Any) -> str | None:
+    """Name the first field of a dictionary that its message refuses, without its value.
+
+    Args:
+        descriptor: The message's descriptor.
+        data: The dictionary.
+
+    Returns:
+        The field's path from the message's name, what it has, and what is expected; None if each field is taken alone.
+
+    Example:
+        >>> from google.protobuf.timestamp_pb2 import Timestamp
+        >>> misfit(Timestamp.DESCRIPTOR, {"seconds": "1"})
+        'google.protobuf.Timestamp.seconds is str of length 1, expected int64'
+        >>> misfit(Timestamp.DESCRIPTOR, {"second": 1})
+        'google.protobuf.Timestamp has no such field. Did you mean seconds?'
+    """
+    return _in_message(descriptor, data, descriptor.full_name)
+
+
+def _in_message(descriptor: Any, data: Any, place: str) -> str | None:
+    if not isinstance(data, Mapping):
+        return f"{place} is {shape_of(data)}, expected {descriptor.full_name} or a dictionary of its fields"
+    known = descriptor.fields_by_name
+    for name, value in data.items():
+        if name not in known:
+            near = difflib.get_close_matches(str(name)[:100], list(known), 1, 0.6)
+            return f"{place} has no such field{f'. Did you mean {near[0]}?' if near else ''}"
+        if not _takes(descriptor, name, value):
+            return _in_field(known[name], value, f"{place}.{name}")
+    return None
+
+
+def _in_field(field: Any, value: Any, place: str) -> str | None:
+    if is_map(field):
+        if not isinstance(value, Mapping):
+            return f"{place} is {shape_of(value)}, expected a dictionary"
+        of_value = field.message_type.fields_by_name["value"]
+        for key, item in value.items():
+            if not _takes(field.containing_type, field.name, {key: item}):
+                found = of_value.message_type and _in_message(of_value.message_type, item, f"{place}[…]")
+                return found or f"an entry of {place} is {shape_of(key)} to {shape_of(item)}, expected {_entry(field)}"
+    elif is_repeated(field):
+        if isinstance(value, (Mapping, str, bytes)) or not hasattr(value, "__iter__"):
+            return f"{place} is {shape_of(value)}, expected a list"
+        for row, item in enumerate(value):
+            if not _takes(field.containing_type, field.name, [item]):
+                return _in_one(field, item, f"{place}[{row}]")
+    return _in_one(field, value, place)
+
+
+def _in_one(field: Any, value: Any, place: str) -> str | None:
+    if field.message_type is not None:
+        return _in_message(field.message_type, value, place)
+    return f"{place} is {shape_of(value)}, expected {_name(field)}"
+
+
+def _name(field: Any) -> str:
+    if field.enum_type is not None:
+        return f"a name or number of {field.enum_type.full_name}"
+    return field.message_type.full_name if field.message_type is not None else _TYPES[field.type]
+
+
+def _entry(field: Any) -> str:
+    key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+    return f"{_name(key)} to {_name(value)}"
+
+
+def _takes(descriptor: Any, name: str, value: Any) -> bool:
+    """Whether a message of this field alone can be made."""
+    fill = filler(descriptor)
+    data = {name: value}
+    try:
+        kind = require("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
+        kind(**(data if fill is None else fill(data)))
+    except Exception as error:  # noqa: BLE001, whatever the library raises; its text may quote the value
+        let_through(error)
+        return False
+    return True
