@@ -106,11 +106,25 @@ class Framing(ABC):
         header_names: Headers that name the schema; they count before a prefix.
         first_bytes: Number of a record's first bytes by which most prefixes can be compared.
         has_raw_bytes: Whether records of Avro's schema ``bytes`` are the bytes alone, without their length.
+        resembles: What :func:`.schema_id.framing_of_bytes` says of its prefix.
     """
 
     header_names: tuple[str, ...] = ()
     first_bytes: int = 5
     has_raw_bytes: bool = False
+    resembles: str = "confluent"
+
+    def advice(self, data: Buffer, key: str) -> str:
+        """Advice for a record that :meth:`split` refuses.
+
+        Args:
+            data: The record.
+            key: The name of the stage's option for the framing.
+        """
+        found = schema_id.framing_of_bytes(data)
+        if found is None or found == self.resembles:
+            return f"Was it written without a schema registry? See {key}"
+        return f"The bytes begin like a schema id of another registry: is schema.registry.type = {found} meant?"
 
     @abstractmethod
     def split(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, int]:
@@ -250,6 +264,7 @@ class Glue(Framing):
     """
 
     first_bytes = schema_id.GLUE_BYTES
+    resembles = "glue"
 
     def __init__(self, config: Mapping[str, object]) -> None:
         self._compresses = COMPRESSION.read(config) == "zlib"

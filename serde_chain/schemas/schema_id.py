@@ -44,6 +44,7 @@ __all__ = [
     "encode_rank",
     "encode_ref",
     "encode_single_object",
+    "framing_of_bytes",
     "is_compressed",
     "split_apicurio",
     "split_confluent",
@@ -93,6 +94,25 @@ _LONG_ID: Final = 8
 # A message with one field of text, number 1.
 _REF_NAME: Final = 0x0A
 _MAX_NAME: Final = 1000
+
+
+def framing_of_bytes(data: Buffer) -> str | None:
+    r"""Whose framing data begin like, for advice; None if like no registry's.
+
+    Args:
+        data: Data that are read with another framing, or without one.
+
+    Returns:
+        The name of a framing, ``confluent`` (also Apicurio's default) or ``glue``.
+
+    Example:
+        >>> framing_of_bytes(b'\x00\x00\x00\x00\x07{}'), framing_of_bytes(b'{}')
+        ('confluent', None)
+    """
+    head = bytes(memoryview(data)[:2])
+    if len(data) >= GLUE_BYTES and head in {bytes([_GLUE, _UNCOMPRESSED]), bytes([_GLUE, _ZLIB])}:
+        return "glue"
+    return "confluent" if len(data) > _SHORT_ID and head[:1] == bytes([_ID]) else None
 
 
 def encode_id(schema_id: int) -> bytes:

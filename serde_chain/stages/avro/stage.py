@@ -656,10 +656,11 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
 
     def _named(self, data: Buffer, ctx: Context | None) -> tuple[SchemaKey, int]:
         """The schema in the header or prefix, and the start of the record."""
+        framing = cast(Framing, self._frames)
         try:
-            return cast(Framing, self._frames).split(data, ctx)
+            return framing.split(data, ctx)
         except ValueError as error:
-            hint = framing_advice(data) or "Was it written without a schema registry? See avro.framing"
+            hint = framing_advice(data) or framing.advice(data, FRAMING.name)
             raise DecodeError(str(error), hint=hint) from error
 
     def _ask_for_reader(self, key: SchemaKey, ctx: Context | None) -> AvroReader:

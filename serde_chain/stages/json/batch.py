@@ -33,7 +33,7 @@ class JsonBatch(EncodedBatch):
 
     def encoded(self, data: Any, context: Context) -> str:
         """The document's text."""
-        return str(self._document(data, context), "utf-8")
+        return str(self._document(data, context), "utf-8").removeprefix("\ufeff")
 
     def make_column(self, results: list[Any], batch: Batch) -> Any:
         """A column of text."""

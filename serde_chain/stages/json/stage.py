@@ -20,7 +20,7 @@ from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import Context
-from serde_chain.schemas import schema_registry
+from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.framing import Framing, SchemaFrame
 from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, parts_of_json
 from serde_chain.schemas.schema_id import SchemaKey
@@ -63,6 +63,7 @@ __all__ = ["JsonDeserializer", "JsonSerializer"]
 _TYPE: Final = "JSON"
 _OF_TEXT: Final = "its objects are made of text, not of dictionaries"
 _OWN: Final = "json.schema"
+_BOM: Final = b"\xef\xbb\xbf"
 
 FRAMING: Final = Option(
     "json.framing",
@@ -328,7 +329,7 @@ class JsonDeserializer(UsesRegistry, Deserializer[Any]):
         try:
             key, start = framing.split(data, ctx)
         except ValueError as error:
-            raise DecodeError(str(error), hint="Was it written without a schema registry? See json.framing") from error
+            raise DecodeError(str(error), hint=framing.advice(data, FRAMING.name)) from error
         return key, memoryview(data)[start:] if start else data
 
 
@@ -358,6 +359,8 @@ def _decoder(
     free = sys.maxsize if most_parts is None else most_parts
 
     def decode(data: Buffer) -> Any:
+        if data[:3] == _BOM:  # RFC 8259, 8.1: readers may ignore it
+            data = data[3:]
         if len(data) > free and parts_of_json(bytes(data)) > free:
             raise DecodeError(str(Budget(free).exceeded(len(data))), hint=TOO_MANY)
         if read is not None:
@@ -367,12 +370,18 @@ def _decoder(
         except (ValueError, RecursionError) as error:
             message = str(error)
             drop_data(error)
-            raise DecodeError(f"the bytes are not JSON: {message}") from error
+            raise DecodeError(f"the bytes are not JSON: {message}", hint=_advice(data)) from error
         if problem is not None and (why := problem(value)):
             raise DecodeError(f"the value does not match json.schema: {why}")
         return value
 
     return decode
+
+
+def _advice(data: Buffer) -> str | None:
+    """Advice for bytes that are not JSON; None if the chain knows more."""
+    framing = schema_id.framing_of_bytes(data)
+    return framing and f"The bytes begin like a schema id: set {FRAMING.name} = {framing}"
 
 
 def _model(config: Mapping[str, object]) -> JsonModel | None:

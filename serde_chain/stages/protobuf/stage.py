@@ -62,6 +62,10 @@ _SHORT: Final = 1024
 _SHALLOW: Final = 200
 # Records also name message index paths, each of which takes a descriptor pool.
 _MAX_CLASSES: Final = 1000
+_OTHER_INDEXES: Final = (
+    "Was it written without a schema registry? See protobuf.framing. Records of use.deprecated.format of Confluent's "
+    "Python client, without zigzag encoding, must be written again"
+)
 _NO_CLASS: Final = f"Set {MESSAGE_CLASS.name}, or {DESCRIPTOR_SET.name} and {MESSAGE_NAME.name}"
 
 
@@ -407,11 +411,12 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         framing = cast(Framing, self._framing)
         try:
             key, end = framing.split(data, ctx)
+        except ValueError as error:
+            raise DecodeError(str(error), hint=framing.advice(data, FRAMING.name)) from error
+        try:
             return key, *framing.split_name(data, end, ctx)
         except ValueError as error:
-            raise DecodeError(
-                str(error), hint="Was it written without a schema registry? See protobuf.framing"
-            ) from error
+            raise DecodeError(str(error), hint=_OTHER_INDEXES) from error
 
     def _known_class(self, key: SchemaKey, name: MessageName, ctx: Context | None) -> _Known:
         """The class of a record's message; KeyError if the registry must be queried first."""

@@ -120,3 +120,15 @@ def test_members_of_keys_are_in_one_order() -> None:
     keys = SerializerChain.from_config({"key.serializer": "json"}, is_key=True)
     assert keys(one) == keys(two) == b'{"a":{"c":2,"d":1},"b":1}'
     assert SerializerChain.from_config({"value.serializer": "json"})(one) == b'{"b":1,"a":{"d":1,"c":2}}'
+
+
+@pytest.mark.parametrize("text", [b'{"a": 1}', b"12345678901234567890123", b"NaN", b'" \xef\xbb\xbf"'])
+def test_a_byte_order_mark_is_skipped(text: bytes) -> None:
+    """RFC 8259, 8.1; .NET's Encoding.UTF8 writes it."""
+    marked = b"\xef\xbb\xbf" + text
+    assert repr(read(marked)) == repr(read(text))
+    assert repr(read(memoryview(marked))) == repr(read(text))
+    assert read.to_arrow([marked], topic="t").to_pylist() == [text.decode()]
+    for more in (b"\xef\xbb\xbf" + marked, b"\xef\xbb\xbf"):
+        with pytest.raises(DecodeError):
+            read(more)
