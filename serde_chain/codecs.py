@@ -38,7 +38,7 @@ from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.wire import varint
 
-__all__ = ["CHUNK", "CODECS", "MAX_OUTPUT", "Codec", "Output", "Zlib", "codec_of", "missing_stage"]
+__all__ = ["CHUNK", "CODECS", "MAX_OUTPUT", "Codec", "Output", "Zlib", "codec_of", "missing_stage", "unread_format"]
 
 MAX_OUTPUT: Final = Option(
     "compression.max.output.bytes", integer(1), 256 << 20, doc="maximum size of a decompressed payload"
@@ -411,6 +411,37 @@ CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4()
 def codec_of(data: Buffer) -> Codec | None:
     """The codec whose magic number begins the data, or None."""
     return next((codec for codec in CODECS.values() if codec.magic and codec.begins(data)), None)
+
+
+# Magic numbers of formats that no codec here reads.
+_UNREAD: Final = {
+    b"\x82SNAPPY\x00": "snappy-java's own framing (SnappyOutputStream): write Snappy's framing format",
+    b"\x02\x21\x4c\x18": "lz4's legacy format: write the LZ4 frame format",
+    **{bytes([0x50 + kind]) + b"\x2a\x4d\x18": "a skippable frame, as of pzstd: write one frame" for kind in range(16)},
+    b"BZh": "bzip2: use zstd, lz4, gzip, snappy or zlib",
+    b"\xfd7zXZ\x00": "xz: use zstd, lz4, gzip, snappy or zlib",
+}
+_RAW: Final = {
+    "snappy": "Raw blocks, as of python-snappy's compress, have no magic number: write Snappy's framing format",
+    "lz4": "Raw blocks, as of lz4.block, have no magic number: write the LZ4 frame format",
+    "gzip": "zlib's and raw deflate streams are not gzip: for the former, the stage is zlib",
+}
+
+
+def unread_format(data: Buffer, codec: str) -> str | None:
+    r"""Advice for data that a codec's stage cannot read, because they have another format of compression.
+
+    Args:
+        data: The data, which begin like no codec.
+        codec: The name of the configured codec.
+
+    Example:
+        >>> unread_format(b"BZh91AY", "zstd")
+        'The bytes begin like bzip2: use zstd, lz4, gzip, snappy or zlib'
+    """
+    head = bytes(memoryview(data)[:8])
+    found = next((name for magic, name in _UNREAD.items() if head.startswith(magic)), None)
+    return f"The bytes begin like {found}" if found is not None else _RAW.get(codec)
 
 
 def missing_stage(data: object) -> str | None:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 
 from payload_stores.options import Option, choice, integer
 from serde_chain.base import Buffer, Data, Deserializer, PlainSerializer
-from serde_chain.codecs import CODECS, MAX_OUTPUT, Codec, codec_of
+from serde_chain.codecs import CODECS, MAX_OUTPUT, Codec, codec_of, unread_format
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 
@@ -103,9 +103,10 @@ class CompressionDeserializer(Deserializer[Buffer]):
             return codec.decompressor(self._limit)(data)
         if self._pass_through:
             return data
+        advice = unread_format(data, self._codec.name)
         raise DecodeError(
             f"the data is not compressed: no codec begins with {bytes(data[:4]).hex() or 'nothing'}",
-            hint=f"If the writer sets {MIN_BYTES.name}, set it here too",
+            hint=f"If the writer sets {MIN_BYTES.name}, set it here too{advice and f'. {advice}' or ''}",
         )
 
 

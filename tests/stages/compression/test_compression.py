@@ -1,7 +1,9 @@
 """Compression: mixed codecs, bombs, small payloads."""
 
+import bz2
 import gzip
 import json
+import lzma
 import random
 import subprocess
 import sys
@@ -11,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import cramjam
+import lz4.block
 import lz4.frame
 import pytest
 import zstandard
@@ -207,6 +210,25 @@ def test_without_the_setting_uncompressed_data_is_refused() -> None:
     data = writer(compression_min_bytes=100)(b"small")
     with pytest.raises(DecodeError, match=r"not compressed: no codec begins with 736d616c.*compression\.min\.bytes"):
         reader()(data)
+
+
+@pytest.mark.parametrize(
+    ("codec", "data", "said"),
+    [
+        ("snappy", bytes(cramjam.snappy.compress_raw(b"payload")), "Raw blocks, as of python-snappy's compress"),
+        ("snappy", b"\x82SNAPPY\x00\x00\x00\x00\x01\x00\x00\x00\x01", "snappy-java's own framing"),
+        ("lz4", lz4.block.compress(b"payload"), "Raw blocks, as of lz4.block"),
+        ("lz4", b"\x02\x21\x4c\x18\x08\x00\x00\x00payload", "lz4's legacy format"),
+        ("zstd", b"\x50\x2a\x4d\x18\x00\x00\x00\x00" + zstandard.compress(b"payload"), "skippable frame, as of pzstd"),
+        ("zstd", b"\x5e\x2a\x4d\x18\x00\x00\x00\x00", "skippable frame"),
+        ("gzip", zlib.compress(b"payload"), "the stage is zlib"),
+        ("gzip", bz2.compress(b"payload"), "begin like bzip2"),
+        ("zstd", lzma.compress(b"payload"), "begin like xz"),
+    ],
+)
+def test_other_formats_of_compression_are_named(codec: str, data: bytes, said: str) -> None:
+    with pytest.raises(DecodeError, match=said):
+        reader(codec)(data)
 
 
 @pytest.mark.full
