@@ -103,10 +103,10 @@ class CompressionDeserializer(Deserializer[Buffer]):
             return codec.decompressor(self._limit)(data)
         if self._pass_through:
             return data
-        advice = unread_format(data, self._codec.name)
+        advice = (f"If the writer sets {MIN_BYTES.name}, set it here too", unread_format(data, self._codec.name))
         raise DecodeError(
             f"the data is not compressed: no codec begins with {bytes(data[:4]).hex() or 'nothing'}",
-            hint=f"If the writer sets {MIN_BYTES.name}, set it here too{advice and f'. {advice}' or ''}",
+            hint=". ".join(filter(None, advice)),
         )
 
 
