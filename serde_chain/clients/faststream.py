@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -83,7 +85,8 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         """Decode a record before FastStream's own parser gets it; wait while its store is not there."""
         # A subscriber with batch=True gets a tuple of records.
         decoded = await (self._decoded_batch(record) if isinstance(record, tuple) else self._decoded(record))
-        return await (original(decoded) if self._own_parser is None else self._own_parser(decoded, original))
+        parse = partial(_parse, original)
+        return await (parse(decoded) if self._own_parser is None else self._own_parser(decoded, parse))
 
     async def _decoded(self, record: Any) -> Any:
         while True:
@@ -141,6 +144,28 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         finally:
             self._is_stopped = True
             await self._records.close()
+
+
+async def _parse(original: Callable[[Any], Awaitable[Any]], record: Any) -> Any:
+    """Call FastStream's parser without headers that are null or not UTF-8, at which it fails."""
+    if isinstance(record, tuple):
+        # The records of raw_message are parsed once more.
+        return await original(tuple(map(_with_text_headers, record)))
+    message = await original(_with_text_headers(record))
+    message.raw_message = record
+    return message
+
+
+def _with_text_headers(record: Any) -> Any:
+    headers = tuple((name, value) for name, value in record.headers if _is_text(value))
+    return record if len(headers) == len(record.headers) else replace(record, headers=headers)
+
+
+def _is_text(value: bytes | None) -> bool:
+    try:
+        return value is not None and value.decode() is not None
+    except UnicodeDecodeError:
+        return False
 
 
 class _ChainProducer(AioKafkaFastProducerImpl):

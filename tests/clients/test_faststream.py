@@ -1,6 +1,7 @@
 """FastStream's broker with chains, on the real Kafka broker."""
 
 import asyncio
+import gzip
 import logging
 import ssl
 from collections.abc import Awaitable, Callable, Iterator
@@ -119,6 +120,34 @@ def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
         (tmp_path / "away").rename(tmp_path / "payloads")
         assert await readers.get() == (LARGE, {})
         await broker.stop()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("is_batch", [False, True])
+def test_headers_that_are_no_text(config: dict[str, Any], topic: str, *, is_batch: bool) -> None:
+    """FastStream's own parser fails at them."""
+    headers = [("id", b"\xc3\x28"), ("none", None), ("band", b"g")]
+    raw = Producer({"bootstrap.servers": config["bootstrap.servers"]})
+    raw.produce(topic, gzip.compress(b'{"a": 1}'), headers=headers)
+    assert raw.flush(30) == 0
+
+    async def main() -> None:
+        broker = KafkaBroker(config)
+        found: asyncio.Queue[tuple[Any, Any, Any]] = asyncio.Queue()
+
+        @broker.subscriber(
+            topic, group_id=topic, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK, batch=is_batch
+        )
+        async def handle(body: Any, message: KafkaMessage) -> None:
+            await found.put((body, message.headers, message.raw_message))
+
+        await broker.start()
+        body, texts, record = await asyncio.wait_for(found.get(), SECONDS)
+        await broker.stop()
+        assert (body[0] if is_batch else body) == {"a": 1}
+        assert texts == {"band": "g"}
+        assert record[0].headers == (headers[2],) if is_batch else record.headers == tuple(headers)
 
     asyncio.run(main())
 
