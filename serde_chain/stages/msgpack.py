@@ -97,10 +97,25 @@ class MsgpackDeserializer(PlainDeserializer[Any]):
                 message = str(error) or type(error).__name__
                 drop_data(error)
                 vars(error).clear()  # ExtraData has the value, and the rest
-                raise DecodeError(f"the bytes are not MessagePack: {message[:300]}") from error
+                raise _refused(error, message) from error
             return value
 
         self.plain = read
+
+
+def _refused(error: Exception, message: str) -> DecodeError:
+    """The error for data that are not read; some of them are MessagePack."""
+    if isinstance(error, OverflowError):
+        return DecodeError(
+            "a timestamp is outside of the years 1 to 9999, which Python's datetimes have",
+            hint="Write such times as numbers, or read bytes and unpack them with timestamp=0",
+        )
+    if "strict_map_key" in message:
+        return DecodeError(
+            f"the name of a member is {message.partition(' is not allowed')[0]}, not text or bytes",
+            hint="Other names are refused, since some bytes could turn them into minutes of work",
+        )
+    return DecodeError(f"the bytes are not MessagePack: {message[:300]}")
 
 
 def _check_names(data: Any) -> None:

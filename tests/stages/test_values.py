@@ -412,6 +412,26 @@ def nested(levels: int) -> bytes:
     return b"\x91" * levels + b"\x01"
 
 
+@pytest.mark.parametrize(
+    ("seconds", "is_read"),
+    [(253_402_300_799, True), (253_402_300_800, False), (-62_135_596_801, False), (2**62, False)],
+)
+def test_timestamps_of_msgpack_beyond_pythons_years(seconds: int, *, is_read: bool) -> None:
+    data = msgpack.packb(msgpack.Timestamp(seconds, 0))
+    if is_read:
+        assert read("msgpack", data).year == 9999
+        return
+    with pytest.raises(DecodeError, match="a timestamp is outside of the years 1 to 9999") as caught:
+        read("msgpack", data)
+    assert caught.value.about_record
+
+
+@pytest.mark.parametrize(("name", "kind"), [(1, "int"), (None, "NoneType"), (1.5, "float"), ((1, 2), "list")])
+def test_names_in_msgpack_that_are_no_text(name: object, kind: str) -> None:
+    with pytest.raises(DecodeError, match=f"the name of a member is {kind}, not text or bytes"):
+        read("msgpack", msgpack.packb({"a": {name: 1}}))
+
+
 def test_hostile_msgpack() -> None:
     assert read("msgpack", nested(200))
     for levels in (202, 500, 5000, 100_000):
