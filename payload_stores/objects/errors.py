@@ -84,6 +84,11 @@ _STATUSES: Final[Mapping[int, _Meaning]] = {
 _SIGNS: Final[tuple[tuple[str, type[PayloadStoreError], str | None], ...]] = (
     ("BadScheme", PayloadStoreError, "For a server without TLS, set objects.allow_http = true"),
     ("Could not parse path", UntrustedReferenceError, None),
+    (
+        "ETag Header missing",
+        PayloadStoreUnavailableError,
+        "Is objects.endpoint the address of an object store's API? obstore needs its ETags; the store s3 does not",
+    ),
 )
 
 

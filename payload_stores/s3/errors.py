@@ -30,6 +30,7 @@ __all__ = [
     "error_code",
     "field",
     "refusal",
+    "refuse_pages",
     "translated",
 ]
 
@@ -95,6 +96,23 @@ def field(answer: Mapping[str, Any], name: str) -> Any:
     return answer[name]
 
 
+def refuse_pages(http_response: Any, **_: object) -> None:
+    """Refuse an HTML page as an answer of S3's: botocore takes one with the status 200 as the success of an upload.
+
+    A handler of botocore's event ``after-call.s3``. Objects may be pages, and have an ETag.
+
+    Raises:
+        PayloadStoreUnavailableError: It is a page.
+    """
+    headers = http_response.headers
+    is_page = str(headers.get("content-type", "")).startswith("text/html") and headers.get("content-length") != "0"
+    if is_page and http_response.status_code in {200, 206} and not headers.get("etag"):
+        raise PayloadStoreUnavailableError(
+            f"the server answered {http_response.status_code} with an HTML page",
+            hint="Is s3.endpoint.url the address of the S3 API, and not of a console, a proxy or a login page?",
+        )
+
+
 @contextmanager
 def translated(*, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
     """Convert every error of botocore and the layers below it to one of payload stores.
@@ -120,6 +138,9 @@ def translated(*, topic: str | None = None, reference: str | None = None) -> Ite
     except (ClientError, BotoCoreError, HTTPError, OSError, ValueError) as error:
         kind, message, hint = _client_error(error) if isinstance(error, ClientError) else _other_error(error)
         raise kind(message, hint=hint, **where) from error
+    except RecursionError as error:  # botocore follows each redirect to a region by requests of its own
+        hint = "Set s3.region to the bucket's, and s3.endpoint.url to the server that has it"
+        raise PayloadStoreError("S3 redirects to another region without end", hint=hint, **where) from error
 
 
 _Meaning = tuple[type[PayloadStoreError], str, str | None]

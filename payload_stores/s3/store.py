@@ -46,6 +46,7 @@ from payload_stores.s3.errors import (
     error_code,
     field,
     refusal,
+    refuse_pages,
     translated,
 )
 from payload_stores.s3.lifecycle import lifetimes, with_expiration, with_versions
@@ -147,6 +148,7 @@ class S3Store(BucketStore):
         self._repeated = Counter()
         # Called after each attempt; a handler's return value would decide about the retry.
         self._client.meta.events.register("needs-retry.s3", self._count_retry)
+        self._client.meta.events.register("after-call.s3", refuse_pages)
         if owner := self.OWNER.read(config):
             self._expect_owner(owner)
         self._threads = DaemonPool(PARALLEL)

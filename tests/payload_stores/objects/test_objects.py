@@ -496,3 +496,17 @@ def test_a_server_that_refuses_checksums(s3_server: S3Server, bucket: str, serve
         with pytest.raises(PayloadStoreError, match=r"objects\.unsigned_payload = false"):
             store.publish("t", b"payload")
         store.close()
+
+
+def test_a_server_without_etags(s3_server: S3Server, bucket: str, serve: Any) -> None:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.rfile.read(int(handler.headers.get("Content-Length") or 0))
+        handler.send_response(200)
+        handler.send_header("Content-Length", "0")
+        handler.end_headers()
+
+    with serve(answer) as url:
+        store = open_store("objects", {**s3_server.objects_config(bucket), "objects.endpoint": url})
+        with pytest.raises(PayloadStoreUnavailableError, match="obstore needs its ETags; the store s3 does not"):
+            store.publish("t", b"payload")
+        store.close()

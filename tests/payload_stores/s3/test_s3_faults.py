@@ -457,6 +457,59 @@ def test_what_answers_is_no_s3(serve: Any) -> None:
         store.close()
 
 
+def page(request: BaseHTTPRequestHandler) -> None:
+    """Answers as a login page, or the console of a server at another port."""
+    request.rfile.read(int(request.headers["Content-Length"] or 0))
+    request.send_response(200)
+    request.send_header("Content-Type", "text/html; charset=utf-8")
+    request.send_header("Content-Length", "13")
+    request.end_headers()
+    if request.command != "HEAD":
+        request.wfile.write(b"<html></html>")
+
+
+def test_a_page_is_no_success(serve: Any) -> None:
+    """Payloads would be lost, and readers would get the page."""
+    with serve(page) as url:
+        store = opened(foreign_config(url))
+        for operation in (
+            lambda: store.publish("topic", b"data"),
+            lambda: store.publish("topic", b"data", CONTENT),
+            lambda: store.publish("topic", bytes(LARGE)),
+            lambda: store.download("s3://bucket/topic/id"),
+            lambda: list(store.list("topic")),
+            lambda: store.delete("s3://bucket/topic/id"),
+        ):
+            with pytest.raises(
+                PayloadStoreUnavailableError, match=r"with an HTML page.*the address of the S3 API"
+            ) as caught:
+                operation()
+            assert not caught.value.about_record
+        store.close()
+
+
+def test_objects_may_be_pages(store: S3Store, bucket: str) -> None:
+    store._client.put_object(Bucket=bucket, Key="t/page", Body=b"<html></html>", ContentType="text/html")
+    assert store.download(f"s3://{bucket}/t/page") == b"<html></html>"
+
+
+def test_redirects_without_end(serve: Any) -> None:
+    def redirect(request: BaseHTTPRequestHandler) -> None:
+        request.rfile.read(int(request.headers["Content-Length"] or 0))
+        body = b"<Error><Code>PermanentRedirect</Code><Message>elsewhere</Message></Error>"
+        request.send_response(301)
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        if request.command != "HEAD":
+            request.wfile.write(body)
+
+    with serve(redirect) as url:
+        store = opened(foreign_config(url))
+        with pytest.raises(PayloadStoreError, match=r"redirects to another region without end.*Set s3\.region"):
+            store.publish("topic", b"data")
+        store.close()
+
+
 # The network
 
 
