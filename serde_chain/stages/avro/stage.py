@@ -45,6 +45,7 @@ from serde_chain.stages.avro.container import FileWriter, Write, framing_advice,
 from serde_chain.stages.avro.decimal import PRIVATE, readable
 from serde_chain.stages.avro.decimal import misfit as misfit_of_decimal
 from serde_chain.stages.avro.fields import field_type
+from serde_chain.stages.avro.hints import as_pairs
 from serde_chain.stages.avro.models import TYPE, AvroModel
 from serde_chain.stages.avro.native import NATIVE, native
 from serde_chain.stages.avro.parsing import Role
@@ -282,7 +283,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
             def write(buffer: io.BytesIO, schema: Any, data: Any) -> None:
                 unordered(buffer, schema, _in_order(data))
 
-        def encode(data: Any) -> bytes:
+        def encode_once(data: Any) -> bytes:
             if checks:
                 for check in checks:
                     check(data)
@@ -296,6 +297,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
                 raise _misfit(data, schema, error) from None
             return buffer.getvalue()
 
+        encode = _with_hints(encode_once, schema)
         is_strict = self._validate in {_STRICT, _STRICT_BUT_DEFAULTS}
         if self._native is None or is_file or schema.unbounded or is_strict:
             return encode
@@ -823,6 +825,23 @@ def _validate(schema: AvroSchema, data: Any) -> None:
         raise _unwritable(data, schema, error) from None
     if invalid is not None:
         raise invalid
+
+
+def _with_hints(encode: Callable[[Any], bytes], schema: AvroSchema) -> Callable[[Any], bytes]:
+    """A function that also writes what fastavro refuses for its own hints alone."""
+
+    def encode_hinted(data: Any) -> bytes:
+        try:
+            return encode(data)
+        except EncodeError:
+            if schema.unbounded:
+                _check_depth(data)
+            paired = as_pairs(schema.parsed, data, schema.named)
+            if paired is data:
+                raise
+        return encode(paired)
+
+    return encode_hinted
 
 
 def _check_depth(data: Any) -> None:
