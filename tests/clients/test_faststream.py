@@ -127,7 +127,7 @@ def test_an_unreadable_record_is_passed_and_another_waits_for_its_store(
 @pytest.mark.parametrize("is_batch", [False, True])
 def test_headers_that_are_no_text(config: dict[str, Any], topic: str, *, is_batch: bool) -> None:
     """FastStream's own parser fails at them."""
-    headers = [("id", b"\xc3\x28"), ("none", None), ("band", b"g")]
+    headers: list[tuple[str, str | bytes | None]] = [("id", b"\xc3\x28"), ("none", None), ("band", b"g")]
     raw = Producer({"bootstrap.servers": config["bootstrap.servers"]})
     raw.produce(topic, gzip.compress(b'{"a": 1}'), headers=headers)
     assert raw.flush(30) == 0
@@ -136,11 +136,11 @@ def test_headers_that_are_no_text(config: dict[str, Any], topic: str, *, is_batc
         broker = KafkaBroker(config)
         found: asyncio.Queue[tuple[Any, Any, Any]] = asyncio.Queue()
 
-        @broker.subscriber(
-            topic, group_id=topic, auto_offset_reset="earliest", ack_policy=AckPolicy.ACK, batch=is_batch
-        )
         async def handle(body: Any, message: KafkaMessage) -> None:
             await found.put((body, message.headers, message.raw_message))
+
+        options: dict[str, Any] = {"group_id": topic, "auto_offset_reset": "earliest", "batch": is_batch}
+        broker.subscriber(topic, ack_policy=AckPolicy.ACK, **options)(handle)
 
         await broker.start()
         body, texts, record = await asyncio.wait_for(found.get(), SECONDS)

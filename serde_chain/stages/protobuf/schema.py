@@ -443,11 +443,16 @@ def _class_of(descriptor: Any) -> Any:
     return require("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
 
 
+class _MissingFileError(ValueError):
+    """A file is imported that is neither registered nor known."""
+
+
 def _pool(files: Iterable[Any]) -> Any:
-    """A pool of files, including the known files that they import."""
+    """A pool of files, including the known files that they import; others may be missing if only options use them."""
     pool: Any = require("google.protobuf.descriptor_pool", "protobuf").DescriptorPool()
     by_name = {file.name: file for file in files}
     added: set[str] = set()
+    missing: dict[str, _MissingFileError] = {}
 
     def add(name: str) -> None:
         if name in added:
@@ -455,18 +460,42 @@ def _pool(files: Iterable[Any]) -> Any:
         added.add(name)
         file = by_name.get(name)
         if file is None:
-            known = _known_file(name)
+            try:
+                known = _known_file(name)
+            except _MissingFileError as error:
+                missing[name] = error
+                return
             for imported in known.dependencies:
                 add(imported.name)
             pool.AddSerializedFile(known.serialized_pb)
-        else:
-            for imported in file.dependency:
-                add(imported)
-            _add(pool, file)
+            return
+        for imported in file.dependency:
+            add(imported)
+        lacks = [imported for imported in file.dependency if imported in missing]
+        try:
+            _add(pool, _without_imports(file, lacks) if lacks else file)
+        except TypeError as error:
+            if lacks:
+                raise missing[lacks[0]] from error
+            raise
 
     for name in by_name:
         add(name)
     return pool
+
+
+def _without_imports(file: Any, names: Sequence[str]) -> Any:
+    """A file that does not import others."""
+    kept = [at for at, name in enumerate(file.dependency) if name not in names]
+    less = type(file)()
+    less.CopyFrom(file)
+    less.dependency[:] = [file.dependency[at] for at in kept]
+    for numbers, before in (
+        (less.public_dependency, file.public_dependency),
+        (less.weak_dependency, file.weak_dependency),
+    ):
+        numbers[:] = [kept.index(at) for at in before if at in kept]
+    return less
 
 
 def _add(pool: Any, file: Any) -> None:
@@ -490,12 +519,12 @@ def _add(pool: Any, file: Any) -> None:
 def _known_file(name: str) -> Any:
     match = _KNOWN_FILE.fullmatch(name)
     if match is None:
-        raise ValueError(f"the file {name[:200]!r} is imported but missing")
+        raise _MissingFileError(f"the file {name[:200]!r} is imported but missing")
     module = _KNOWN[match[1]] + match[2].replace("/", ".") + "_pb2"
     try:
         return importlib.import_module(module).DESCRIPTOR
     except ImportError as error:
-        raise ValueError(f"the file {name} is imported but not installed") from error
+        raise _MissingFileError(f"the file {name} is imported but not installed") from error
 
 
 def _said(error: Exception) -> str:

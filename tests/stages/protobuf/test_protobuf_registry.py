@@ -195,3 +195,33 @@ def test_fields_may_have_one_name_in_json(
     found = read(protobuf_values="dict")(data, RecordContext(topic, "value"))
     assert (found["eventType"], found["event_type"]) == (1, 2)
     assert found["trigger"] == {"a_b": 5, "aB": 6}
+
+
+OPTIONS_ONLY = """
+    syntax = "proto3";
+    package p%s;
+    import public "google/api/field_behavior.proto";
+    import "google/protobuf/timestamp.proto";
+    import "validate/validate.proto";
+    message Alert {
+        int64 id = 1 [(google.api.field_behavior) = REQUIRED, (validate.rules).int64.gt = 0];
+        %s
+    }"""
+
+
+def test_imports_of_options_may_be_missing(client: SchemaRegistryClient, chains: tuple[Make, Make], topic: str) -> None:
+    """Options do not change bytes, and this registry accepts such files, as Karapace does."""
+    _, read = chains
+    text = OPTIONS_ONLY % (uuid.uuid4().hex, "google.protobuf.Timestamp time = 2;")
+    key = client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    data = b"\x00" + key.to_bytes(4, "big") + b"\x00" + b"\x08\x07\x12\x02\x08\x05"
+    found = read(protobuf_values="dict")(data, RecordContext(topic, "value"))
+    assert found == {"id": 7, "time": {"seconds": 5, "nanos": 0}}
+
+
+def test_imports_of_types_may_not(client: SchemaRegistryClient, chains: tuple[Make, Make], topic: str) -> None:
+    _, read = chains
+    text = OPTIONS_ONLY % (uuid.uuid4().hex, "validate.Rules rules = 2;")
+    key = client.register_schema(f"{topic}-value", Schema(text, "PROTOBUF"))
+    with pytest.raises(SchemaRegistryError, match="is imported but"):
+        read()(b"\x00" + key.to_bytes(4, "big") + b"\x00", RecordContext(topic, "value"))
