@@ -45,7 +45,7 @@ def misfit(descriptor: Any, data: Any) -> str | None:
 def _in_message(descriptor: Any, data: Any, place: str) -> str | None:
     if not isinstance(data, Mapping):
         return f"{place} is {shape_of(data)}, expected {descriptor.full_name} or a dictionary of its fields"
-    known = descriptor.fields_by_name
+    known = {field.name: field for field in descriptor.fields}  # of the library, fields_by_name refuses some keys
     for name, value in data.items():
         if name not in known:
             near = difflib.get_close_matches(str(name)[:100], list(known), 1, 0.6)

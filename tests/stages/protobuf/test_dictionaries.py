@@ -399,6 +399,8 @@ FILE = descriptor_pb2.FileDescriptorProto
         ),
         (wrappers_pb2.StringValue, {"value": "\ud800"}, "StringValue.value is str of length 1, expected string"),
         (wrappers_pb2.StringValue, {7: 1}, "google.protobuf.StringValue has no such field"),
+        (wrappers_pb2.StringValue, {"secret\ud800": 1}, "google.protobuf.StringValue has no such field"),
+        (wrappers_pb2.StringValue, {("secret",): 1}, "google.protobuf.StringValue has no such field"),
         (descriptor_pb2.UninterpretedOption, {"name": [{"name_part": "x"}]}, "missing required fields"),
     ],
 )
