@@ -36,6 +36,7 @@ from serde_chain.base import (
     SupportsUploads,
     is_stream,
 )
+from serde_chain.base.kinds import typed_at, typed_stage
 from serde_chain.catalogue import (
     DESERIALIZE,
     SERIALIZE,
@@ -562,15 +563,15 @@ class SerializerChain(_Chain, Serializer[Any]):
         """
         from serde_chain.arrow.writing import columns_first, rows_of
 
-        stage = self._stages[0] if self._stages else None
-        ctx = RecordContext(topic, self._field, [])
+        ctx, at = RecordContext(topic, self._field, []), 0
         try:
-            written = columns_first(stage, column, ctx)
+            written = columns_first(self._stages[0] if self._stages else None, column, ctx)
             if written is not None:
                 return written, self._with_stages(self._stages[1:], 1)
-            return rows_of(stage, column), self
+            at = typed_at(self._stages)
+            return rows_of(typed_stage(self._stages), column, ctx), self
         except Exception as error:  # noqa: BLE001  raised with its place
-            failure = self._error(0, error, ctx)
+            failure = self._error(at, error, ctx)
             if isinstance(failure, SerializationError) and failure.row is not None:
                 failure.row += row
             try:

@@ -475,7 +475,14 @@ impl Column {
             Values::Time(number, day) => write_long(out, within(number.whole(at)?, &(0..=*day - 1))?),
             Values::Timestamp(number, unit) => write_long(out, unit.micros(number.whole(at)?)?),
             Values::Millis(number, unit) => write_long(out, unit.micros(number.whole(at)?)?.div_euclid(1000)),
-            Values::Float(number) => out.extend_from_slice(&quiet(number.real(at)? as f32).to_le_bytes()),
+            Values::Float(number) => {
+                let value = number.real(at)?;
+                let narrow = value as f32;
+                if narrow.is_infinite() && value.is_finite() {
+                    return Err(Refused);
+                }
+                out.extend_from_slice(&quiet(narrow).to_le_bytes());
+            }
             Values::Double(number) => out.extend_from_slice(&number.real(at)?.to_le_bytes()),
             Values::Bytes(binary) => write_bytes(out, binary.get(at)?),
             Values::String(binary) => write_bytes(out, text(binary.get(at)?)?),

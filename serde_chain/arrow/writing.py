@@ -10,8 +10,9 @@ from payload_stores.options import nearest
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import binary_column, cuts_of_rows, views
 from serde_chain.arrow.nested import has_equal_keys, objects, plain
-from serde_chain.errors import ConfigError, EncodeError
-from serde_chain.record import Context, Header
+from serde_chain.base.kinds import typed_stage
+from serde_chain.errors import ConfigError, EncodeError, SerializationError
+from serde_chain.record import KEY, Context, Header, RecordContext
 
 __all__ = [
     "ArrowRecords",
@@ -23,6 +24,7 @@ __all__ = [
     "header_column",
     "key_rows",
     "listed",
+    "objects_for",
     "rows_of",
 ]
 
@@ -79,17 +81,19 @@ class SupportsColumns(Protocol):
             SerializationError: The registry must be queried, and does not answer.
         """
 
-    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+    def row_converter(self, column: Any, ctx: Context | None) -> Callable[[Any], Any] | None:
         """A function from pyarrow's Python value of a row, with maps as dictionaries, to the stage's input.
 
         Args:
-            column: A ``pyarrow.Array``.
+            column: A ``pyarrow.Array`` with values.
+            ctx: The record around each value; only its topic counts.
 
         Returns:
             The function; None if the stage takes the values as they are.
 
         Raises:
             EncodeError: The stage would silently change a value.
+            SerializationError: The registry must be queried, and does not answer.
         """
 
 
@@ -185,15 +189,16 @@ def columns_first(stage: object, column: Any, ctx: Context) -> Any | None:
 
 def listed(values: Any) -> list[Any]:
     """A row each: of a column of bytes, or of a list."""
-    return values if isinstance(values, list) else rows_of(None, values)
+    return values if isinstance(values, list) else rows_of(None, values, None)
 
 
-def rows_of(stage: object, column: Any) -> list[Any]:
+def rows_of(stage: object, column: Any, ctx: Context | None) -> list[Any]:
     """The rows of a column as a stage takes them: bytes, or Python objects.
 
     Args:
-        stage: The first stage; None if there is none.
+        stage: The stage that determines their type; None if there is none.
         column: A ``pyarrow.Array``.
+        ctx: The record around each value; only its topic counts.
 
     Raises:
         EncodeError: A date or time is out of Python's range, or the stage would silently change a value; with its row.
@@ -204,20 +209,34 @@ def rows_of(stage: object, column: Any) -> list[Any]:
             return column.to_pylist()  # type: ignore[no-any-return]
         return views(column)  # large values are not copied
     try:
-        return _objects(stage, column)
+        return objects_for(stage, column, ctx)
     except EncodeError:
         for row in range(len(column)):
             try:
-                _objects(stage, column.slice(row, 1))
+                objects_for(stage, column.slice(row, 1), ctx)
             except EncodeError as error:
                 raise error.add_context(row=row) from error.__cause__
         raise
 
 
-def _objects(stage: object, column: Any) -> list[Any]:
-    own = stage.row_converter(column) if isinstance(stage, SupportsColumns) else None
-    items = objects(column)
-    return items if own is None else [None if item is None else own(item) for item in items]
+def objects_for(stage: object, column: Any, ctx: Context | None, place: str = "") -> list[Any]:
+    """The rows of a column as Python objects that a stage takes.
+
+    Args:
+        stage: As for :func:`rows_of`.
+        column: A ``pyarrow.Array`` of other values than bytes.
+        ctx: As for :func:`rows_of`.
+        place: The column's name, for errors.
+
+    Raises:
+        EncodeError: A value is out of Python's range, or the stage would silently change it.
+        SerializationError: The registry must be queried, and does not answer.
+    """
+    convert = None
+    if isinstance(stage, SupportsColumns) and column.null_count < len(column):
+        convert = stage.row_converter(column, ctx)
+    items = objects(column, place)
+    return items if convert is None else [None if item is None else convert(item) for item in items]
 
 
 def chunked(columns: Sequence[Any]) -> Any:
@@ -229,15 +248,18 @@ def chunked(columns: Sequence[Any]) -> Any:
     return arrow.chunked_array([array.cast(kind) for array in arrays], kind)
 
 
-def key_rows(column: Any, name: str | None) -> Iterable[Any]:
+def key_rows(column: Any, name: str | None, stages: Sequence[object], topic: str) -> Iterable[Any]:
     """The keys of a table's rows.
 
     Args:
         column: The rows, structs.
         name: The column of keys; None without keys.
+        stages: The stages that keys go through.
+        topic: The topic.
 
     Raises:
         ConfigError: There is no such column.
+        SerializationError: A key does not fit; or the registry must be queried, and does not answer.
     """
     if name is None:
         return repeat(None, len(column))
@@ -249,7 +271,10 @@ def key_rows(column: Any, name: str | None) -> Iterable[Any]:
             f"there is no column {name} of keys",
             hint=f"Did you mean {near}?" if near else f"Known: {', '.join(names[:20]) or 'none'}",
         )
-    return rows_of(None, column.field(name))
+    try:
+        return rows_of(typed_stage(stages), column.field(name), RecordContext(topic, KEY))
+    except SerializationError as error:
+        raise error.add_context(topic=topic, field=KEY)  # noqa: B904  the same error
 
 
 def header_column(headers: Sequence[Sequence[Header] | None]) -> Any | None:

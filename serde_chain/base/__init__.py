@@ -15,6 +15,7 @@ file each. Chains and clients look for nothing else.
 ``references.py``  follows placeholders, or reads their references
 ``fields.py``      knows the fields of its values, or moves single fields
 ``headers.py``     declares its changes of a record's headers
+``kinds.py``       which stage determines the type of a chain's input
 ``foreign.py``     optional methods of callables that are not stages
 =================  =========================================================================================
 """

@@ -106,7 +106,8 @@ class TableRows:
     def _part(self, column: Any) -> Part:
         from serde_chain.arrow.writing import key_rows, listed
 
-        keys = key_rows(column, self._key)
+        stages = () if self._key_chain is None else self._key_chain.stages
+        keys = key_rows(column, self._key, stages, self._topic)
         values, chain = self._value_chain.begin_column(column, self._topic)
         rest = chain if chain.stages else None
         encoder = _RowEncoder(self, self._key_chain, rest, blocks=self._blocks)

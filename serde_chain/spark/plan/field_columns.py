@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.base import DescribesFields, FieldType, removed_headers_of
+from serde_chain.base.kinds import moves_fields
 from serde_chain.catalogue import DESERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain
 from serde_chain.config import stage_items
@@ -19,7 +20,6 @@ from serde_chain.spark.plan.arguments import FAILFAST
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.prerequisites import has_arrow_udfs
 from serde_chain.spark.plan.reading import FieldPlan
-from serde_chain.spark.plan.stages import moves_fields
 from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.stages.large_fields.paths import Pattern, leaves, template
 from serde_chain.wire.large_fields import Path

@@ -8,12 +8,12 @@ from typing import Any
 from payload_stores.plugins import require
 from serde_chain.arrow.loop import declared_type
 from serde_chain.base import Data, Deserializer, Stage, SupportsFetch, removed_headers_of
+from serde_chain.base.kinds import moves_whole_payloads
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.framing import NONE
 from serde_chain.schemas.schema_registry import named_framing
 from serde_chain.spark.plan.reading import FieldPlan
-from serde_chain.spark.plan.stages import moves_whole_payloads
 from serde_chain.spark.plan.types import signed
 from serde_chain.stages.avro.reader import SINGLE_OBJECT
 from serde_chain.stages.avro.resolution import resolved

@@ -16,6 +16,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession, functions
 
+from serde_chain.base.kinds import moves_fields
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import schema_id
@@ -39,7 +40,6 @@ from serde_chain.spark.plan.spark_avro import (
     required_field,
     type_of_from_avro,
 )
-from serde_chain.spark.plan.stages import moves_fields
 from serde_chain.spark.plan.types import as_nullable, spark_of
 from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT
 from serde_chain.stages.avro.resolution import resolved

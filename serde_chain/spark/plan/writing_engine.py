@@ -9,6 +9,7 @@ from typing import NamedTuple
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, DataType, StringType
 
+from serde_chain.base.kinds import typed_stage
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import ClientChains
 from serde_chain.errors import ConfigError
@@ -16,7 +17,6 @@ from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.arguments import ARROW, FAILFAST, NATIVE
 from serde_chain.spark.plan.fitting import misfit
 from serde_chain.spark.plan.spark_avro import changes_dates, names_not_told_apart, type_of_from_avro
-from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import plan_offload
 from serde_chain.spark.plan.writing_fields import MovePlan, plan_moves

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import methodcaller
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
 from serde_chain.arrow.columns import views
-from serde_chain.arrow.nested import objects
+from serde_chain.arrow.writing import objects_for
 from serde_chain.base import untouched
+from serde_chain.base.kinds import typed_at
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.codec import Encoded, Encoder, Record
@@ -21,17 +21,12 @@ from serde_chain.errors import ConfigError, EncodeError, SerializationError
 from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.reading import RETRIES
-from serde_chain.spark.plan.stages import typed_stage
 from serde_chain.spark.plan.writing import WritePlan, open_setup
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.retries import Retries
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
-from serde_chain.stages.avro.arrow.rows import branch_namer, check_integers
-from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.stage import AvroSerializer
-from serde_chain.stages.protobuf.rows import message_fitter
-from serde_chain.stages.protobuf.stage import ProtobufSerializer
 from serde_chain.transfer import Transfer
 
 __all__ = ["encode_batches"]
@@ -42,8 +37,6 @@ _PART_BYTES: Final = 8 << 20
 _LARGE_BYTES: Final = 1 << 16
 
 _UNKNOWN: Final = Encoded(None, None, [])
-
-_Fitter: TypeAlias = Callable[[Any], Callable[[Any], Any] | None]
 
 
 def encode_batches(pickled: bytes, batches: Iterator[Any]) -> Iterator[Any]:
@@ -154,12 +147,7 @@ class _Encoder:
         self._avro = _first_avro(value)
         if value is not None and self._avro is not None:
             self._way_after_avro = _Way(key, SerializerChain(value.stages[1:], labels=value.labels[1:]))
-        # By topic; None where the compiled part does not write the records.
-        self._writers: dict[str | None, NativeWriter | None] = {}
-        chains_by_name = {name: chain for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
-        schemas = {name: _avro_schema(chain) for name, chain in chains_by_name.items()}
-        self._schemas = {name: schema for name, schema in schemas.items() if schema is not None}
-        self._fitters = {name: _fitter(chain) for name, chain in chains_by_name.items()}
+        self._chains = {KEY: key, VALUE: value}
         used = [chain for chain in (setup.key, setup.value) if chain is not None]
         self._retries = Retries(lambda: sum(chain.retries for chain in used))
         in_flight, most_bytes = setup.upload_bounds
@@ -173,9 +161,6 @@ class _Encoder:
     def encode(self, arrays: tuple[Any, ...]) -> Iterator[Any]:
         """Encode one batch of input, in parts."""
         columns = dict(zip(self._plan.columns, arrays, strict=False))
-        for name, schema in self._schemas.items():
-            if name in columns:
-                check_integers(schema, columns[name], name)
         count = len(columns[VALUE])
         size = sum(column.nbytes for column in columns.values())
         rows = max(1, count * _PART_BYTES // max(size, 1))
@@ -189,12 +174,12 @@ class _Encoder:
         columns, way = self._by_columns(columns)
         count = len(columns[VALUE])
         nothing = [None] * count
-        values, keys = (
-            _objects(columns[name], name, self._fitters.get(name)) if name in columns else nothing
-            for name in (VALUE, KEY)
-        )
         topics, partitions = (
             columns[name].to_pylist() if name in columns else nothing for name in ("topic", "partition")
+        )
+        values, keys = (
+            _objects(self._chains[name], columns[name], name, topics) if name in columns else nothing
+            for name in (VALUE, KEY)
         )
         headers = _headers(columns.get("headers"), count)
         written, plain = _Written([], [], [], []), way.plain
@@ -235,12 +220,10 @@ class _Encoder:
             if len(topics) != 1 or topics[0] is None:
                 return None
             (topic,) = topics
-        if topic not in self._writers:
-            try:
-                self._writers[topic] = avro.native_writer(None if topic is None else RecordContext(topic, VALUE))
-            except SerializationError:
-                return None  # the first record asks again, and its error has a place
-        return self._writers[topic]
+        try:
+            return avro.native_writer(None if topic is None else RecordContext(topic, VALUE))
+        except SerializationError:
+            return None  # asked again for the objects, and the error has a place
 
     def _finish(self, written: _Written) -> None:
         """Run the uploads, in parallel."""
@@ -274,35 +257,43 @@ def _first_avro(chain: SerializerChain | None) -> AvroSerializer | None:
     return first if type(first) is AvroSerializer else None
 
 
-def _avro_schema(chain: SerializerChain) -> AvroSchema | None:
-    """The Avro schema of a chain's input; None if its first typed stage is not avro, or does not know the schema."""
-    first = typed_stage(chain.stages)
-    return first.value_schema if isinstance(first, AvroSerializer) else None
+def _objects(chain: SerializerChain | None, column: Any, field: str, topics: Sequence[Any]) -> list[Any]:
+    """The values of a column in the stages' form: bytes, or Python objects.
 
-
-def _fitter(chain: SerializerChain) -> _Fitter | None:
-    """Makes, for a column's type, a function from Python objects to the first stage's input."""
-    first = typed_stage(chain.stages)
-    if isinstance(first, ProtobufSerializer):
-        return partial(message_fitter, first.descriptor)
-    schema = _avro_schema(chain)
-    return None if schema is None else partial(branch_namer, schema)
-
-
-def _objects(column: Any, field: str, fitter: _Fitter | None) -> list[Any]:
-    """The values of a column in the stages' form: bytes, or Python objects."""
+    Args:
+        chain: The field's chain.
+        column: Its column.
+        field: ``key`` or ``value``.
+        topics: The topic of each row.
+    """
     types = require("pyarrow.types", "spark")
     if types.is_binary(column.type) or types.is_large_binary(column.type):
         if column.nbytes < _LARGE_BYTES * len(column):
             return column.to_pylist()  # type: ignore[no-any-return]
         # Large values are not copied.
         return views(column)
+    if len(set(topics)) <= 1:
+        return _objects_of(chain, column, field, topics[0] if topics else None)
+    rows: dict[Any, list[int]] = {}
+    for row, topic in enumerate(topics):
+        rows.setdefault(topic, []).append(row)
+    found: list[Any] = [None] * len(column)
+    for topic, own in rows.items():
+        for row, item in zip(own, _objects_of(chain, column.take(own), field, topic), strict=True):
+            found[row] = item
+    return found
+
+
+def _objects_of(chain: SerializerChain | None, column: Any, field: str, topic: str | None) -> list[Any]:
+    """The objects of one topic, as the stage takes them that determines their type."""
+    at = 0 if chain is None else typed_at(chain.stages)
+    stage, label = (
+        (chain.stages[at], chain.labels[at]) if chain is not None and at < len(chain.stages) else (None, None)
+    )
     try:
-        items = objects(column, field)
-    except EncodeError as error:
-        raise error.add_context(field=field)  # noqa: B904  the same error
-    convert = fitter and fitter(column.type)
-    return items if convert is None else [None if item is None else convert(item) for item in items]
+        return objects_for(stage, column, RecordContext(topic, field), field)  # type: ignore[arg-type]
+    except SerializationError as error:
+        raise error.add_context(topic=topic, field=field, stage=label)  # noqa: B904  the same error
 
 
 def _headers(column: Any, count: int) -> Iterator[list[tuple[str, Any]]]:

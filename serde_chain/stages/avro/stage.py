@@ -47,7 +47,7 @@ from serde_chain.stages.avro.decimal import misfit as misfit_of_decimal
 from serde_chain.stages.avro.fields import field_type
 from serde_chain.stages.avro.hints import as_pairs
 from serde_chain.stages.avro.models import TYPE, AvroModel
-from serde_chain.stages.avro.native import NATIVE, native
+from serde_chain.stages.avro.native import NATIVE, Native, native
 from serde_chain.stages.avro.parsing import Role
 from serde_chain.stages.avro.reader import (
     CONTAINER,
@@ -201,6 +201,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         latest_s = None if self._registry is None else self._registry.latest_s
         self._writers = PerTopic(self._ask_for_writer, latest_s=latest_s)
         self._known = self._writers.known
+        # By topic, for as long as its records are written in the same way.
+        self._column_writers: dict[str | None, tuple[AvroWay, NativeWriter | None]] = {}
         if self._text is None and not (self._registry and self._registry.writes_registered):
             raise ConfigError(
                 "avro has no schema for writing",
@@ -339,8 +341,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
 
     @property
     def value_schema(self) -> AvroSchema | None:
-        """The schema of each value; None if the registry determines it, or if a value may be a list of records."""
-        return None if self._framing == CONTAINER else self._schema
+        """The schema of each value; None if the registry determines it."""
+        return None if self._registry is not None and self._registry.writes_registered else self._schema
 
     @property
     def depends_on_topic(self) -> bool:
@@ -368,25 +370,34 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         way = None if self._native is None else self.way_of(ctx)
         if self._native is None or way is None or way.schema.unbounded:
             return None
+        topic = None if ctx is None or self._registry is None else ctx.topic
+        of, writer = self._column_writers.get(topic, (None, None))
+        if of is None or of.schema is not way.schema or of.prefix != way.prefix:
+            self._column_writers[topic] = way, (writer := self._compiled(self._native, way))
+        return writer
+
+    def _compiled(self, native_: Native, way: AvroWay) -> NativeWriter | None:
         from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
         try:
-            return NativeWriter(self._native, way.schema, way.prefix, ordered=self._is_key)
+            return NativeWriter(native_, way.schema, way.prefix, ordered=self._is_key)
         except ValueError:
             return None
 
-    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+    def row_converter(self, column: Any, ctx: Context | None) -> Callable[[Any], Any] | None:
         """Names the branches of unions, which are structs of members. See :class:`serde_chain.arrow.SupportsColumns`.
 
         Raises:
             EncodeError: A number does not fit the schema's type; fastavro would cut it.
+            SchemaRegistryError: The registry must be queried, and does not answer.
         """
-        from serde_chain.stages.avro.arrow.rows import branch_namer, check_integers
+        from serde_chain.stages.avro.arrow.rows import branch_namer, check_numbers
 
-        if self.value_schema is None:
+        schema = self._schema if self._registry is None else self._writers.of(ctx).schema
+        if schema is None:
             return None
-        check_integers(self.value_schema, column, KEY if self._is_key else VALUE)
-        return branch_namer(self.value_schema, column.type)
+        check_numbers(schema, column, KEY if self._is_key else VALUE)
+        return branch_namer(schema, column.type)
 
     def way_of(self, ctx: Context | None) -> AvroWay | None:
         """The way to write records for other writers, such as Spark's ``to_avro``.

@@ -139,7 +139,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
 
         return ProtobufWriter(self._class.DESCRIPTOR, frame.prefix)
 
-    def row_converter(self, column: Any) -> Callable[[Any], Any] | None:
+    def row_converter(self, column: Any, _ctx: Context | None) -> Callable[[Any], Any] | None:
         """Reverses the conversions of ``to_arrow``. See :class:`serde_chain.arrow.SupportsColumns`."""
         from serde_chain.stages.protobuf.rows import message_fitter
 

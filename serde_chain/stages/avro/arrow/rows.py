@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from payload_stores.plugins import require
 from serde_chain.errors import EncodeError, without_data
@@ -11,18 +11,20 @@ from serde_chain.stages.avro.resolution import members
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import NAMED, bare, kind
 
-__all__ = ["branch_namer", "check_integers"]
+__all__ = ["branch_namer", "check_numbers"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
 _INTEGERS: Final = {"int": "int32", "long": "int64"}
+_NUMBERS: Final = frozenset({*_INTEGERS, "float", "double"})
 
 
-def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
-    """Check that numbers for Avro's ``int`` and ``long`` are whole and in range.
+def check_numbers(schema: AvroSchema, column: Any, field: str) -> None:
+    """Check that numbers for Avro's ``int`` and ``long`` are whole and in range, those for ``float`` not infinite.
 
-    fastavro writes 1.5 as the int 1, and a larger int as one that no reader accepts. In unions, it checks each value
-    itself.
+    fastavro writes 1.5 as the int 1, a larger int as one that no reader accepts, 1e300 as an infinite float, and takes
+    booleans for numbers, and numbers and nulls for booleans. Where it chooses the branch of a union, it checks the
+    value itself.
 
     Args:
         schema: The schema of the values.
@@ -32,29 +34,98 @@ def check_integers(schema: AvroSchema, column: Any, field: str) -> None:
     Raises:
         EncodeError: A number does not match.
     """
-    _check(schema.parsed, column, field, field, schema.named)
+    for leaf in _leaves(schema.parsed, _present(column), field, schema.named, is_optional=False):
+        if (problem := _problem(leaf)) is not None:
+            raise EncodeError(
+                f"{leaf.path} does not fit the schema's {leaf.kind}: {problem}", field=field, stage="avro"
+            )
 
 
-def _check(schema: Any, column: Any, path: str, field: str, named: Mapping[str, Any]) -> None:
+class _Leaf(NamedTuple):
+    """Numbers or booleans of a schema.
+
+    Attributes:
+        kind: The schema's type.
+        column: The values.
+        path: Their path.
+        is_optional: Whether they may be null.
+    """
+
+    kind: str
+    column: Any
+    path: str
+    is_optional: bool
+
+
+def _leaves(schema: Any, column: Any, path: str, named: Mapping[str, Any], *, is_optional: bool) -> Iterator[_Leaf]:
+    compute: Any = require("pyarrow.compute", "arrow")
+    types: Any = require("pyarrow.types", "arrow")
+    schema, type_ = bare(schema, named), column.type
+    which = kind(schema)
+    parts: Iterable[tuple[Any, Any, str]] = ()
+    if which == "record" and types.is_struct(type_):
+        column = _present(column)
+        known = [(child, type_.get_field_index(child["name"])) for child in schema["fields"]]
+        parts = [
+            (child["type"], compute.struct_field(column, [at]), f"{path}.{child['name']}")
+            for child, at in known
+            if at >= 0
+        ]
+    elif which == "union":
+        parts, is_optional = _branches(schema, column, path, named), True
+    elif which == "array" and types.is_list(type_):
+        parts = [(schema["items"], compute.list_flatten(column), f"{path}[]")]
+    elif which == "map" and types.is_map(type_):
+        column = _present(column)
+        # Not all items of a slice are its own.
+        first, last = (column.offsets[at].as_py() for at in (0, len(column)))
+        parts = [(schema["values"], column.items.slice(first, last - first), f"{path}[]")]
+    elif which == "boolean" or which in _NUMBERS:
+        yield _Leaf(which, column, path, is_optional)
+    for part, values, where in parts:
+        yield from _leaves(part, values, where, named, is_optional=is_optional and which == "union")
+
+
+def _present(column: Any) -> Any:
+    return column.drop_null() if column.null_count else column
+
+
+def _branches(union: list[Any], column: Any, path: str, named: Mapping[str, Any]) -> Iterator[tuple[Any, Any, str]]:
+    """The branches of a union whose values are known by the column's type."""
+    compute: Any = require("pyarrow.compute", "arrow")
+    types: Any = require("pyarrow.types", "arrow")
+    others = [branch for branch in union if kind(bare(branch, named)) != "null"]
+    names = [each.name for each in column.type] if types.is_struct(column.type) else []
+    if len(others) == 1:
+        yield others[0], column, path
+    elif members(union, named, names) is not None:
+        for at, (name, branch) in enumerate(zip(names, others, strict=True)):
+            yield branch, compute.struct_field(column, [at]), f"{path}.{name}"
+
+
+def _problem(leaf: _Leaf) -> str | None:
+    """Why fastavro would write another value than one of a column; None if it would not."""
     arrow: Any = require("pyarrow", "arrow")
     compute: Any = require("pyarrow.compute", "arrow")
-    types, schema = arrow.types, bare(schema, named)
-    which, type_ = kind(schema), column.type
-    if which == "record" and types.is_struct(type_):
-        for child in schema["fields"]:
-            if (at := type_.get_field_index(child["name"])) >= 0:
-                values = compute.struct_field(column, [at])
-                _check(child["type"], values, f"{path}.{child['name']}", field, named)
-    elif which == "array" and types.is_list(type_):
-        _check(schema["items"], compute.list_flatten(column), f"{path}[]", field, named)
-    elif which == "map" and types.is_map(type_):
-        _check(schema["values"], column.items, f"{path}[]", field, named)
-    elif which in _INTEGERS and (types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)):
+    kind_, values, _, is_optional = leaf
+    types, type_ = arrow.types, values.type
+    if kind_ == "boolean" and values.null_count and not is_optional:
+        return "it is null"
+    if values.null_count == len(values):
+        return None
+    is_number = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
+    if (kind_ == "boolean" and is_number) or (kind_ != "boolean" and types.is_boolean(type_)):
+        return f"it is {type_}"
+    if kind_ in _INTEGERS and is_number:
         try:
-            column.cast(_INTEGERS[which])
+            values.cast(_INTEGERS[kind_])
         except arrow.ArrowInvalid as error:
-            why = f"{path} does not fit the schema's {which}: {without_data(error)}"
-            raise EncodeError(why, field=field, stage="avro") from None
+            return without_data(error)
+    elif kind_ == "float" and types.is_float64(type_):
+        narrow = compute.is_finite(values.cast("float32", safe=False))
+        if not compute.all(compute.or_(narrow, compute.invert(compute.is_finite(values)))).as_py():
+            return "a number is beyond the range of 32 bits"
+    return None
 
 
 def branch_namer(schema: AvroSchema, type_: Any) -> Convert | None:
