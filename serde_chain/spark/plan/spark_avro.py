@@ -22,6 +22,7 @@ __all__ = [
     "names_not_told_apart",
     "required_field",
     "type_of_from_avro",
+    "unwritable",
 ]
 
 READABLE: Final = "__serde_chain_readable"
@@ -137,3 +138,28 @@ def names_not_told_apart(schema: AvroSchema) -> tuple[str, str] | None:
             if other is not field["name"]:
                 return other, field["name"]
     return None
+
+
+def unwritable(schema: AvroSchema) -> str | None:
+    """Why ``to_avro`` fails at each record of a schema that ``from_avro`` reads; None if it writes it.
+
+    Args:
+        schema: The schema.
+    """
+    if isinstance(schema.parsed, list) and sum(branch != "null" for branch in schema.parsed) > 1:
+        return "to_avro writes no union of several types as a whole record"
+    if (names := names_not_told_apart(schema)) is not None:
+        return f"to_avro does not distinguish the fields {' and '.join(names)}"
+    if any(map(_is_of_nothing, [schema.parsed, *schema.named.values()])):
+        return "to_avro writes no union of null alone"  # read as an empty struct
+    return None
+
+
+def _is_of_nothing(part: Any) -> bool:
+    """Whether a union in a type has no branch but null; not in the definitions that it names."""
+    if isinstance(part, list):
+        return all(branch in ("null", {"type": "null"}) for branch in part) or any(map(_is_of_nothing, part))
+    if not isinstance(part, dict):
+        return False
+    below = [part.get(name) for name in ("type", "items", "values")]
+    return any(map(_is_of_nothing, [*below, *part.get("fields", ())]))

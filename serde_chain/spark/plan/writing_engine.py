@@ -16,7 +16,7 @@ from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.arguments import ARROW, FAILFAST, NATIVE
 from serde_chain.spark.plan.fitting import misfit
-from serde_chain.spark.plan.spark_avro import changes_dates, names_not_told_apart, type_of_from_avro
+from serde_chain.spark.plan.spark_avro import changes_dates, type_of_from_avro, unwritable
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.plan.writing import plan_offload
 from serde_chain.spark.plan.writing_fields import MovePlan, plan_moves
@@ -232,10 +232,8 @@ def _native_writer(  # noqa: PLR0911, each has its reason
 
 
 def _avro_writer(way: AvroWay, column: DataType, session: SparkSession | None) -> NativeWriter | _Refused:
-    if isinstance(way.schema.parsed, list) and sum(branch != "null" for branch in way.schema.parsed) > 1:
-        return _Refused("to_avro writes no union of several types as a whole record")
-    if (names := names_not_told_apart(way.schema)) is not None:
-        return _Refused(f"to_avro does not distinguish the fields {' and '.join(names)}")
+    if (reason := unwritable(way.schema)) is not None:
+        return _Refused(reason)
     if (setting := changes_dates(_session(session))) is not None:
         return _Refused(f"to_avro writes old dates in another calendar than Avro's: {setting}")
     try:
