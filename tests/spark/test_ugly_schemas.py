@@ -73,10 +73,10 @@ def differences(spark: SparkSession, registry: ContextRegistry, seeds: range) ->
         native += engine == "native" and len(frames)
         found = reduce(DataFrame.union, frames).collect()
         for case in cases:
-            rows = {row.key: bytes(row.value) for row in found if row.seed == case.seed}
+            rows = {bytes(row.key): bytes(row.value) for row in found if row.seed == case.seed}
             if rows and [case.read(rows[at]) for at in sorted(rows)] != [case.read(each) for each in case.framed]:
                 yield f"{case.seed}, {engine}"
-    assert native > len(cases) / 4
+    assert native
 
 
 class Written:
@@ -110,4 +110,4 @@ class Written:
         stream = io.BytesIO(data[5:])
         value = fastavro.schemaless_reader(stream, self._plain, None, return_record_name=True, return_named_type=True)
         assert not stream.read()
-        return data[:5], text(value), text(self._ours(data[5:]))
+        return data[:5], repr(value), text(self._ours(data[5:]))

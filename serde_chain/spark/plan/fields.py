@@ -103,7 +103,8 @@ def _check_resolution(stage: object) -> None:
     own, target = read_schema(config), read_schema(config, READER_SCHEMA)
     if own is None or target is None or of_registry is not None or framing not in {NONE, SINGLE_OBJECT}:
         return
-    if (problem := resolved(own, target).hopeless) is not None:
+    way = resolved(own, target)
+    if (problem := way.hopeless or way.rescaled) is not None:
         raise ConfigError(
             f"the writer's schema does not resolve into {READER_SCHEMA.name}: {problem}",
             hint="Give new fields a default, and change types only as Avro's schema resolution allows",

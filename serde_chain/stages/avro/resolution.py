@@ -70,6 +70,7 @@ class Resolution(NamedTuple):
         skips_blindly: Whether fastavro skips items without looking for the end of the data, so that bytes must be
             checked first.
         hopeless: The first problem that makes all records unreadable; None if some may be readable.
+        rescaled: The first decimal whose scale is another one in the reader's schema; None without any.
     """
 
     writer: Any
@@ -78,6 +79,7 @@ class Resolution(NamedTuple):
     filled: Mapping[str, int] = {}
     skips_blindly: bool = False
     hopeless: str | None = None
+    rescaled: str | None = None
 
 
 def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolution:
@@ -113,7 +115,13 @@ def _resolution(rewriter: _Rewriter, writer: AvroSchema, reader: AvroSchema) -> 
         next(other for other in named[record]["fields"] if other["name"] == field)["default"] = default
     problems = tuple(dict.fromkeys(rewriter.problems))
     return Resolution(
-        marked(plain_writer)[0], target, problems, rewriter.filled, rewriter.skips_blindly, rewriter.hopeless
+        marked(plain_writer)[0],
+        target,
+        problems,
+        rewriter.filled,
+        rewriter.skips_blindly,
+        rewriter.hopeless,
+        rewriter.rescaled,
     )
 
 
@@ -184,6 +192,7 @@ class _Rewriter:
         self._optional = 0
         self.problems: list[str] = []
         self.hopeless: str | None = None
+        self.rescaled: str | None = None
         self.filled: dict[str, int] = {}
         self.skips_blindly = False
 
@@ -257,7 +266,12 @@ class _Rewriter:
 
     def _no_match(self, writer: Any, reader: Any) -> tuple[Any, None]:
         self._problem(f"{_described(writer)} cannot be read as {_described(reader)}")
-        return self.alone(writer), None
+        options = [bare(branch, self._reader_named) for branch in (reader if isinstance(reader, list) else [reader])]
+        if not any(_differ_in_scale(writer, option) for option in options):
+            return self.alone(writer), None
+        self.rescaled = self.rescaled or self.problems[-1]
+        # fastavro does not compare scales, but names; a record has no more bytes than its field.
+        return _record(self._fresh("rescaled"), [{"name": "value", "type": self.alone(writer)}]), None
 
     def _problem(self, what: str) -> None:
         problem = f"{'.'.join(self._path)}: {what}" if self._path else what
@@ -284,6 +298,8 @@ class _Rewriter:
         which, other = kind(writer), kind(reader)
         if which != other:
             return int(other in _PROMOTIONS.get(which, ()))
+        if _differ_in_scale(writer, reader):
+            return 0
         if which not in NAMED:
             return 3
         if which == "fixed" and writer["size"] != reader["size"]:
@@ -318,7 +334,7 @@ class _Rewriter:
         return self._record_pair(name, writer, reader)
 
     def _same_leaf(self, which: str, reader: Any, *, several: bool) -> Pair:
-        # The reader's decimal parameters count, as for all logical types; fastavro decodes by the writer's schema.
+        # The reader's precision counts, as for all logical types; fastavro decodes by the writer's schema.
         target = self._leaf(reader)
         if which == kind(reader):
             return target, target
@@ -452,7 +468,19 @@ def _described(schema: Any) -> str:
     if isinstance(schema, list):
         return " or ".join(map(_described, schema))
     name = schema.get("name") if isinstance(schema, dict) else None
-    return f"{kind(schema)} {name}" if name else kind(schema)
+    what = f"{kind(schema)} {name}" if name else kind(schema)
+    shape = decimal_of(schema)
+    return what if shape is None else f"{what} with a decimal of the scale {shape[1]}"
+
+
+def _differ_in_scale(writer: Any, reader: Any) -> bool:
+    """Whether both are decimals of one type with the point at other places, which no value tells.
+
+    By the specification ("Decimal"), such types do not match. Other precisions are taken, since each value is checked.
+    """
+    if kind(writer) != kind(reader) or (own := decimal_of(writer)) is None or (other := decimal_of(reader)) is None:
+        return False
+    return own[1] != other[1]
 
 
 def float32(number: float) -> float:

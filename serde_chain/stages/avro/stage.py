@@ -488,6 +488,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
                 f"which have their own, {FRAMING.name} = {CONTAINER}",
                 key=SCHEMA.name,
             )
+        self._check_scales(schema)
         reader = self._reader(schema)
         if self._framing == SINGLE_OBJECT:
             self._readers[schema.fingerprint] = reader
@@ -496,6 +497,17 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         else:
             self._locate = lambda _data, _ctx: (reader, 0)
             self.plain = reader.decode
+
+    def _check_scales(self, schema: AvroSchema) -> None:
+        """Refuse two schemas of one's own that would move a decimal's point."""
+        target = self._target
+        problem = None if target is None or self._model is not None else resolved(schema, target).rescaled
+        if problem is not None:
+            raise ConfigError(
+                f"{SCHEMA.name} does not resolve into {READER_SCHEMA.name}: {problem}",
+                hint="Use the writer's scale; the precision may be another one",
+                key=READER_SCHEMA.name,
+            )
 
     def stage_schema(self) -> StageSchema | None:
         """See :class:`~serde_chain.schemas.schema_registry.HasSchema`."""

@@ -81,7 +81,7 @@ def by_fastavro(schema: Any, data: bytes) -> str:
     stream, parsed = io.BytesIO(data), fastavro.parse_schema(schema)
     value = fastavro.schemaless_reader(stream, parsed, None, return_record_name=True, return_named_type=True)
     assert not stream.read()
-    return text(value)
+    return repr(value)
 
 
 @pytest.mark.parametrize("seeds", in_tiers(range(1000, 1048)), ids=str)

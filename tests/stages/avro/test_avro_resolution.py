@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from serde_chain import DeserializerChain, SerializerChain
-from serde_chain.errors import DecodeError
+from serde_chain.arrow import Batch
+from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.stages.avro.container import encode_long
+from tests.stages.avro.test_schemas_of_others import in_a_file
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 3}
 
@@ -245,3 +247,43 @@ def test_the_readers_fields_may_have_any_name() -> None:
     assert read(writer, {"type": "record", "name": "R", "fields": fields}, b"\2\4") == {
         f"skipped_{n}": 7 for n in range(8)
     }
+
+
+IN_FIXED = {**DECIMAL, "type": "fixed", "name": "F", "size": 4}
+OTHER_SCALES: list[tuple[Any, Any, bytes]] = [
+    (DECIMAL, {**DECIMAL, "scale": 2}, sized(b"\x64")),
+    (DECIMAL, {**DECIMAL, "scale": 2, "precision": 12}, sized(b"\x64")),
+    ({name: DECIMAL[name] for name in DECIMAL if name != "scale"}, DECIMAL, sized(b"\x64")),
+    (IN_FIXED, {**IN_FIXED, "scale": 2}, b"\x00\x00\x00\x64"),
+    (["null", DECIMAL], ["null", {**DECIMAL, "scale": 2}], b"\x02" + sized(b"\x64")),
+    ({"type": "array", "items": DECIMAL}, {"type": "array", "items": {**DECIMAL, "scale": 2}}, b"\x02\x02\x64\x00"),
+    ({"type": "map", "values": ["string", DECIMAL]}, {"type": "map", "values": {**DECIMAL, "scale": 2}},
+     b"\x02\x02a\x02\x02\x64\x00"),
+]  # fmt: skip
+
+
+def field(schema: Any) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": "price", "type": schema}]})
+
+
+@pytest.mark.parametrize(("writer", "target", "data"), OTHER_SCALES)
+@pytest.mark.parametrize("native", ["auto", "off"])
+def test_a_decimal_of_another_scale_does_not_match(writer: Any, target: Any, data: bytes, native: str) -> None:
+    config = {"value.deserializer": "avro", "avro.native": native, "avro.reader.schema": field(target)}
+    with pytest.raises(ConfigError, match=r"price: .*of the scale \d cannot be read as .*the scale \d") as raised:
+        DeserializerChain.from_config({**config, "avro.schema": field(writer)})
+    assert raised.value.key == "avro.reader.schema"
+    # Where records bring their schemas, no other record is affected.
+    files = DeserializerChain.from_config({**config, "avro.framing": "container"})
+    with pytest.raises(DecodeError, match="does not resolve into the reader's: price: "):
+        files(in_a_file(json.loads(field(writer)), data))
+    good = in_a_file(json.loads(field(target)), data if "logicalType" in target else b"\0")
+    batch = files.read_batch(Batch([in_a_file(json.loads(field(writer)), data), good] * 20, topic="t"))
+    assert sorted(batch.errors) == list(range(0, 40, 2))
+    assert batch.values.null_count == 20
+
+
+def test_a_decimal_of_another_precision_matches() -> None:
+    wide = {**DECIMAL, "precision": 40}
+    assert read(wide, DECIMAL, sized(b"\x64")) == Decimal("0.100")
+    assert read(DECIMAL, {**DECIMAL, "precision": 12}, sized(b"\x64")) == Decimal("0.100")

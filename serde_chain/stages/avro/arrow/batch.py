@@ -323,11 +323,18 @@ class AvroBatch(BatchForm):
         return reader, start
 
     def _check_column(self, schema: AvroSchema) -> None:
-        """Fail a record whose own schema determines the column and has no Arrow type; others have other schemas."""
+        """Fail a record that brings its own schema, which determines the column and has no Arrow type.
+
+        Raises:
+            DecodeError: The record's own schema, as in container files; others bring other schemas.
+            ConfigError: A registered schema: of all records that name it, which no error policy may pass over.
+        """
         if self._stage.schema is None:
             try:
                 self._column(schema)
             except ConfigError as error:
+                if self._frames is not None:
+                    raise
                 raise DecodeError(f"the record's schema has no Arrow type: {error.message}", hint=error.hint) from error
 
     def _in_groups(self, batch: Batch) -> Any:

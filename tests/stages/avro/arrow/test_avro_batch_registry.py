@@ -16,6 +16,7 @@ from serde_chain.arrow import Batch
 from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.testing.services import SchemaRegistry
+from tests.schemas.contexts import context_registry
 
 ID: dict[str, Any] = {"name": "id", "type": "long"}
 READING: dict[str, str] = {}
@@ -163,6 +164,26 @@ def test_keys(registry: SchemaRegistry, topic: str) -> None:
         with pytest.raises(DecodeError) as caught:
             read.to_arrow([*values, b"?"], topic=topic)
         assert (caught.value.field, caught.value.row) == ("key", 20)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ({"type": "bytes", "logicalType": "decimal", "precision": 40, "scale": 2}, "the field price is a decimal"),
+        (["null", "Price"], "the Avro schema is recursive: Price"),
+    ],
+)
+def test_a_registered_schema_without_an_arrow_type_is_not_the_records_fault(kind: Any, said: str) -> None:
+    """A policy such as ``skip`` would drop each record of the topic; a schema to read into has a type."""
+    schema = {"type": "record", "name": "Price", "fields": [{"name": "price", "type": kind}]}
+    with context_registry() as registry:
+        number = registry.register("prices-value", json.dumps(schema))
+        record = b"\0" + number.to_bytes(4, "big") + b"\0"
+        config = {"value.deserializer": "avro", "schema.registry.url": registry.url, **READING}
+        with DeserializerChain.from_config(config) as chain, pytest.raises(ConfigError, match=said) as raised:
+            chain.read_batch(Batch([record] * 3, topic="prices"))
+        assert raised.value.key == "avro.reader.schema"
+        assert "avro.reader.schema" in str(raised.value.hint)
 
 
 def test_an_empty_batch_asks_nobody() -> None:
