@@ -4,6 +4,7 @@ import io
 import json
 from collections.abc import Iterator
 from functools import reduce
+from pprint import pformat
 from typing import Any, Final
 
 import fastavro
@@ -106,8 +107,8 @@ class Written:
         return written.select(functions.lit(self.seed).alias("seed"), "key", "value")
 
     def read(self, data: bytes) -> tuple[bytes, str, str]:
-        """The prefix, what fastavro reads, with the names of branches, and what we read; nothing is left."""
+        """The prefix, what fastavro reads, with the names of branches, and what we read, with maps in one order."""
         stream = io.BytesIO(data[5:])
         value = fastavro.schemaless_reader(stream, self._plain, None, return_record_name=True, return_named_type=True)
         assert not stream.read()
-        return data[:5], repr(value), text(self._ours(data[5:]))
+        return data[:5], pformat(value), text(self._ours(data[5:]))
