@@ -97,6 +97,13 @@ class ConfluentRegistry(BaseRegistry):
             return found._replace(**self._texts(wanted))
 
     @all_in_time
+    def with_references(self, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        with _advised(_OWN_REFERENCES, _is_unknown):
+            wanted = self._library.Schema(schema, references=list(map(self._reference, references)))
+            return RegisteredSchema(0, schema, **self._texts(wanted))
+
+    @all_in_time
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         latest = self._latest(subject)

@@ -21,6 +21,7 @@ from serde_chain.schemas.registry import (
     REFERENCES,
     TIMEOUT_S,
     BaseRegistry,
+    OwnReference,
     RegisteredSchema,
     mistyped,
     unusable_id,
@@ -113,6 +114,10 @@ class GlueRegistry(BaseRegistry):
                 hint=f"Register it, or set {AUTO_REGISTER.name}",
             )
         return RegisteredSchema(found or self._register(subject, schema, schema_type), schema)
+
+    def with_references(self, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. Glue has no references."""
+        return RegisteredSchema(0, schema)
 
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""

@@ -301,6 +301,17 @@ class SchemaRegistry(Protocol):
             references: The references of the schema itself.
         """
 
+    def with_references(self, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """A schema of one's own, with the texts of those that it refers to. Registers nothing.
+
+        Args:
+            schema: Its text.
+            references: Its references.
+
+        Returns:
+            The schema, whose key is 0: it has none yet.
+        """
+
     def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
         """The schema that a record names.
 
@@ -482,6 +493,10 @@ class BaseRegistry(ABC):
     @abstractmethod
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
         """A subject's version with a definition: registered, or looked up if that is switched off."""
+
+    @abstractmethod
+    def with_references(self, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """See :class:`SchemaRegistry`."""
 
     @abstractmethod
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:

@@ -9,14 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, partial
+from itertools import islice
 from numbers import Real
 from typing import Any, Final, TypeAlias
 
+from payload_stores.options import nearest
 from payload_stores.plugins import require
-from serde_chain.errors import DecodeError, EncodeError
+from payload_stores.signals import let_through
+from serde_chain.errors import DecodeError, EncodeError, without_data
 from serde_chain.stages.protobuf.schema import is_map, is_repeated, messages_within
 
-__all__ = ["filler", "is_dynamic", "is_value", "to_dict"]
+__all__ = ["filler", "is_dynamic", "is_value", "misfit", "to_dict"]
 
 Convert: TypeAlias = Callable[[Any], Any]
 
@@ -26,6 +29,8 @@ _LIST: Final = "google.protobuf.ListValue"
 _DYNAMIC: Final = frozenset({_STRUCT, _VALUE, _LIST})
 # The descriptors' type of text.
 _STRING: Final = 9
+# Names of fields that an error lists.
+_MOST_NAMES: Final = 20
 _HINT: Final = "Pass None, a bool, a number, text, a list, or a dictionary with texts as keys"
 
 
@@ -129,6 +134,61 @@ def filler(descriptor: Any) -> Convert | None:
         1.0
     """
     return _Fillers().of_message(descriptor, descriptor.full_name)
+
+
+def misfit(message_class: Any, data: Mapping[str, Any]) -> str | None:
+    """The field of a dictionary that its message does not take, without the value; None if it takes each alone.
+
+    A key that the message lacks is a part of the value: its place and the nearest field's name stand for it.
+
+    Args:
+        message_class: The message's class.
+        data: The dictionary, in the form that the class takes.
+
+    Example:
+        >>> from google.protobuf.struct_pb2 import Value
+        >>> misfit(Value, {"nul_value": 0})
+        'key 1 is no field of google.protobuf.Value, did you mean null_value?'
+    """
+    fields = message_class.DESCRIPTOR.fields_by_name
+    for at, (name, value) in enumerate(data.items(), 1):
+        field = fields.get(name) if isinstance(name, str) else None
+        if field is None:
+            return f"key {at} is no field of {message_class.DESCRIPTOR.full_name}{_meant(name, fields)}"
+        try:
+            message_class(**{name: value})
+        except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
+            let_through(error)
+            return f"{name}{_misfit_within(field, value) or f': {without_data(error)}'}"
+    return None
+
+
+def _meant(name: object, fields: Mapping[str, Any]) -> str:
+    near = nearest(name, fields) if isinstance(name, str) else None
+    if near:
+        return f", did you mean {near}?"
+    more = ", …" if len(fields) > _MOST_NAMES else ""
+    return f", which has {', '.join(islice(fields, _MOST_NAMES)) or 'none'}{more}"
+
+
+def _misfit_within(field: Any, value: Any) -> str | None:
+    """The place within the messages of a field; None if the field is at fault itself."""
+    kind = field.message_type
+    if is_map(field):
+        kind = kind.fields_by_name["value"].message_type
+    if kind is None or is_dynamic(kind):
+        return None
+    make = require("google.protobuf.message_factory", "protobuf").GetMessageClass(kind)
+    if is_map(field):
+        items = (("{}", each) for each in value.values()) if isinstance(value, Mapping) else ()
+    elif is_repeated(field):
+        items = ((f"[{at}]", each) for at, each in enumerate(value)) if isinstance(value, (list, tuple)) else ()
+    else:
+        items = (("", value),)
+    for step, each in items:
+        if isinstance(each, Mapping) and (found := misfit(make, each)) is not None:
+            return f"{step}.{found}"
+    return None
 
 
 class _Fillers:

@@ -259,6 +259,29 @@ def test_errors_name_the_field_and_no_value() -> None:
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"vaule": 1}, "key 1 is no field of event.Event, did you mean value?"),
+        (
+            {"time": {"seconds": 1, "nano": 5}},
+            "time.key 2 is no field of google.protobuf.Timestamp, did you mean nanos",
+        ),
+        ({"secret one": 1}, "key 1 is no field of event.Event, which has struct, "),
+        ({"time": {"seconds": "secret"}}, "time.seconds: TypeError: "),
+        ({"text": {"value": 7}}, "text.value: TypeError: "),
+        ({"children": [{}, {"time": {"nanos": 2**40}}]}, "children[1].time.nanos: ValueError: Value out of range"),
+        ({"child_of": {"a": {"id": "secret"}}}, "child_of{}.id: TypeError: "),
+        ({"time": [1]}, "time: TypeError: "),
+    ],
+)
+def test_a_misfit_names_its_field_without_the_value(value: Any, message: str) -> None:
+    with pytest.raises(EncodeError) as caught:
+        writer()(value)
+    assert message in caught.value.message
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("wrap", [lambda value: {"a": value}, lambda value: [value]])
 def test_what_is_written_can_be_read(wrap: Any) -> None:
     """Readers take 100 levels of messages, of which a dictionary has three, and a list two."""
