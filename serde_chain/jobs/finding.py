@@ -97,7 +97,7 @@ class ReferenceFinder:
                 if entry.kind is not None:
                     # Readers without large-fields pass over the header, and follow the reference of the whole value.
                     remove_headers(ctx, (HEADER,))
-                    names = set(self._names_in(data, headers))
+                    names = set(self._names_in(data, record.headers))
                     with entry.noting():
                         names.update(self._names_in(_undone(reader, data, ctx), ()))
                     entry.names = sorted(names)
@@ -108,18 +108,18 @@ class ReferenceFinder:
                 references = reader.references_in(data, ctx)
                 _check_complete(moved, references)
             if entry.kind is not None:
-                entry.names = self._names_in(data, headers)
+                entry.names = self._names_in(data, record.headers)
                 yield entry
             for reference in references:
                 entry = Found(reader, data, ctx, moved)
                 entry.reference, entry.names = reference, names_of(reference.url, self._topics)
-                if not is_plain(reference.url):
-                    entry.names = sorted({*entry.names, *self._names_in(data, headers)})
+                if not is_plain(reference.url) or self._topics.isdisjoint(reference.url.split("/")):
+                    entry.names = sorted({*entry.names, *self._names_in(data, record.headers)})
                 yield entry
 
-    def _names_in(self, data: Any, headers: Iterable[tuple[str, bytes | None]]) -> list[int]:
+    def _names_in(self, data: Any, headers: Iterable[tuple[str, bytes | None]] | None) -> list[int]:
         """The names of what a placeholder may refer to that our readers cannot follow, but others perhaps can."""
-        parts = (data, *(value for _, value in headers if value is not None))
+        parts = (data, *(value for _, value in headers or () if value is not None))
         return sorted(set().union(*(names_in(part, self._topics) for part in parts)))
 
     def _check_whole(self, referred: list[Found]) -> None:

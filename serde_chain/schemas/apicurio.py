@@ -118,7 +118,7 @@ class ApicurioRegistry(BaseRegistry):
             return found._replace(**self._texts(what, self._referred(what, path)))
 
     @all_in_time
-    def with_references(self, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         what = "the referenced schemas"
         with _understood(what):
@@ -170,7 +170,7 @@ class ApicurioRegistry(BaseRegistry):
         return {**{item.name: item for item in registered}, **own}
 
     @all_in_time
-    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {name}"):
             found = self._version(name, schema, schema_type, list(map(self._reference, references)))

@@ -115,7 +115,7 @@ class GlueRegistry(BaseRegistry):
             )
         return RegisteredSchema(found or self._register(subject, schema, schema_type), schema)
 
-    def with_references(self, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. Glue has no references."""
         return RegisteredSchema(0, schema)
 
@@ -187,7 +187,7 @@ class GlueRegistry(BaseRegistry):
             ).marked(transient=answer["Status"] == "PENDING")
         return UUID(version)
 
-    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """Refuse references, which Glue does not have.
 
         Raises:

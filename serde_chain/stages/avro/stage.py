@@ -311,7 +311,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         subject = registry.subject(ctx, self._record_name)
         if self._references and self._text is not None and not registry.writes_registered:
             # A schema that cannot be used is not registered.
-            check_referring(self._key, registry.with_references(self._text, self._references))
+            check_referring(self._key, registry.with_references(subject, self._text, self._references))
         registered = registry.schema_for(subject, self._text, _TYPE, self._references)
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else parse_registered(registered)

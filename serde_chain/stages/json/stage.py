@@ -197,7 +197,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         subject = registry.subject(ctx, self._title)
         if self._validates and self._references and self._text is not None and not registry.writes_registered:
             # A schema that cannot be used is not registered.
-            check_referring(self._key, registry.with_references(self._text, self._references), self._addresses)
+            check_referring(self._key, registry.with_references(subject, self._text, self._references), self._addresses)
         registered = registry.schema_for(subject, self._text, _TYPE, self._references)
         frame = cast(Framing, self._framing).frame(registered)
         if not self._validates or (self._schema is not None and registered.text == self._schema.text):

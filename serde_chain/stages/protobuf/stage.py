@@ -156,7 +156,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
             known = registry.known_references(subject, _TYPE)
             # All texts before any is registered: each can fail.
             texts = _texts(descriptor.file, registry, known, as_proto=self._as_proto)
-            references = _references(registry, descriptor.file, known, texts)
+            references = _references(registry, subject, descriptor.file, known, texts)
             registered = registry.schema_for(subject, texts[descriptor.file.name], _TYPE, references)
         return cast(Framing, self._framing).named_frame(registered, message)
 
@@ -500,12 +500,16 @@ def _texts(file: Any, registry: SchemaRegistry, known: Mapping[str, Any], *, as_
     return texts
 
 
-def _references(registry: SchemaRegistry, file: Any, known: Mapping[str, Any], texts: Mapping[str, str]) -> list[Any]:
+def _references(
+    registry: SchemaRegistry, subject: str, file: Any, known: Mapping[str, Any], texts: Mapping[str, str]
+) -> list[Any]:
     """Register a file's imports, and theirs; those that are known to be registered are only referred to."""
     return [
         known[each.name]
         if each.name in known
-        else registry.reference(each.name, texts[each.name], _TYPE, _references(registry, each, known, texts))
+        else registry.reference(
+            subject, each.name, texts[each.name], _TYPE, _references(registry, subject, each, known, texts)
+        )
         for each in _imported(file, registry, known)
     ]
 
