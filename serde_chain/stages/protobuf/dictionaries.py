@@ -136,7 +136,7 @@ def filler(descriptor: Any) -> Convert | None:
     return _Fillers().of_message(descriptor, descriptor.full_name)
 
 
-def misfit(message_class: Any, data: Mapping[str, Any]) -> str | None:
+def misfit(message_class: Any, data: Mapping[Any, Any]) -> str | None:
     """The field of a dictionary that its message does not take, without the value; None if it takes each alone.
 
     A key that the message lacks is a part of the value: its place and the nearest field's name stand for it.
@@ -179,6 +179,7 @@ def _misfit_within(field: Any, value: Any) -> str | None:
     if kind is None or is_dynamic(kind):
         return None
     make = require("google.protobuf.message_factory", "protobuf").GetMessageClass(kind)
+    items: Iterable[tuple[str, Any]]
     if is_map(field):
         items = (("{}", each) for each in value.values()) if isinstance(value, Mapping) else ()
     elif is_repeated(field):
