@@ -50,7 +50,8 @@ def test_ugly_files(tmp_path: Path, syntax: int) -> None:
 ODD_TEXTS: Final = {
     "a byte order mark": '\ufeffsyntax="proto3"; message A{int32 a=1;}',
     "a comment that ends with CR": 'syntax = "proto3"; // x\rmessage A { int32 a = 1; }\n',
-    "keywords as names": 'syntax="proto3"; message message { int32 message=1; string syntax=2; repeated int32 repeated=3; '
+    "keywords as names": 'syntax="proto3"; message message { int32 message=1; string syntax=2; '
+    "repeated int32 repeated=3; "
     "map<string,message> map=4; optional int32 optional=5; int32 oneof=6; int32 reserved=7; int32 extend=8; "
     "int32 group=9; int32 rpc=10; int32 returns=11; int32 stream=12; int32 to=13; int32 max=14; }",
     "empty statements": 'syntax="proto3";; message A{; int32 a=1;; enum E{; X=0;;} oneof o{ int32 b=2; } ;};;',
@@ -62,13 +63,14 @@ ODD_TEXTS: Final = {
       "z"]; optional bytes b=2 [default="\x41\101\u00e9\U0001F600\a\?\v"]; }""",
     "groups": 'syntax="proto2"; message A{ repeated group Foo=1 { optional group Bar=2 {} } optional Foo y=3; '
     "oneof o { group Baz=4 { } } }",
-    "names within names": 'syntax="proto3"; package a.b; message a { message b { message C{} } b.C x=1; .a.b.a.b.C y=2; }',
+    "names within names": 'syntax="proto3"; package a.b; '
+    "message a { message b { message C{} } b.C x=1; .a.b.a.b.C y=2; }",
     "reserved": 'syntax="proto3"; message A{ reserved 1,2 to 5,9 to max; reserved "a","b"; int32 c=8;} '
     'enum E{X=0; reserved -5 to -1, 7 to max; reserved "Q";}',
     "braces in options": 'syntax="proto3"; import "google/protobuf/descriptor.proto"; '
     "extend google.protobuf.FieldOptions{ string s=50001; Op o=50002; } message Op{ int32 x=1; repeated string y=2; } "
     'message A{ int32 a=1 [(s)="}; int32 b=2 {", (o)={x:1 y:["a","b"]}, json_name="q"]; }',
-    "comments": 'syntax/*a*/=/*b*/"proto3"/*c*/;//d\nmessage/*e*/A/*f*/{/*g*/int32/*h*/a/*i*/=/*j*/1/*k*/;/**//***/}',
+    "comments": 'syntax/*a*/=/*b*/"proto3"/*c*/;//d\nmessage/*e*/A/*f*/{/*g*/int32/*h*/a/*i*/=/*j*/1/*k*/;/**/}',
     "services": 'syntax="proto3"; service S{ rpc F(A) returns (stream A){ option deprecated=true; }; } message A{}',
     "an edition": 'edition="2024"; message A{ int32 a=1; } export message B{} local message C{}',
     "optional beside a oneof of its name": 'syntax="proto3"; message A{ optional int32 b=2; oneof _b{ int32 e=5; } }',
