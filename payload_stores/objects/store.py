@@ -278,12 +278,16 @@ class ObjectsStore(BucketStore):
         self, topic: str, folder: str, offset: str | None, before: datetime | None
     ) -> Iterator[tuple[str, PayloadInfo | None]]:
         """Names in a folder behind an offset, each with its payload; None if it is younger, or has no reference."""
+        client = self._own_client()
         with self._errors.translated(topic=topic):
-            for page in self._pages(self._own_client(), folder, offset):
+            for page in self._pages(client, folder, offset):
                 for item in page:
                     name, modified = item["path"], item["last_modified"].astimezone(UTC)
                     path = name.split("/")[len(self.roots.own.segments) :]
                     reference = self.roots.listed(path) if before is None or modified < before else None
+                    # obstore lists "a/", a folder's marker of a console, as "a", which need not exist.
+                    if reference is not None and not item["size"] and not _exists(client, name):
+                        reference = None
                     yield name, None if reference is None else PayloadInfo(reference, item["size"], modified)
 
     def _pages(self, client: Client, folder: str, offset: str | None) -> Iterator[Any]:
@@ -416,6 +420,14 @@ class ObjectsStore(BucketStore):
             raise ConfigError(
                 f"{provider} cannot be made without arguments: {type(error).__name__}: {error}", key=self.PROVIDER.name
             ) from error
+
+
+def _exists(client: Client, name: str) -> bool:
+    try:
+        client.head(name)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _before(start: str) -> str | None:

@@ -64,19 +64,21 @@ class Serializer(kafka.serializer.Serializer):  # type: ignore[misc] # it has no
         problem = "kafka-python gives serializers no connection to it"
         warn_of_no_question(self._chain.stages, problem, f"{_MAX_REQUEST.name} ({max_bytes})")
 
-    def serialize(self, topic: str, headers: Headers, data: Any) -> bytes | None:
+    def serialize(self, topic: str, headers: Headers | None, data: Any) -> bytes | None:
         """Serialize a key or value.
 
         Args:
             topic: The record's topic.
-            headers: The record's headers; stages add theirs.
+            headers: The record's headers; stages add theirs. None refuses those that would be lost.
             data: The object; None is a tombstone.
 
         Raises:
             SerializationError: It cannot be written, or its payload not be stored.
         """
+        # Headers that a caller did not pass would be lost.
+        given: Any = () if headers is None else headers
         try:
-            encoded: bytes | None = self._chain(data, RecordContext(topic, self._field, headers))
+            encoded: bytes | None = self._chain(data, RecordContext(topic, self._field, given))
         except TypeError as error:  # the client would call again, without headers
             let_through(error)
             raise EncodeError(f"{type(error).__name__}: {error}", topic=topic, field=self._field) from error

@@ -83,6 +83,7 @@ class ReferenceFinder:
 
     def _in_record(self, record: Record) -> Iterator[Found]:
         headers: Any = [*(record.headers or ())]
+        received = tuple(headers)
         for field, reader in self._readers.items():
             data = record.value if field == VALUE else record.key
             if data is None:
@@ -97,7 +98,7 @@ class ReferenceFinder:
                 if entry.kind is not None:
                     # Readers without large-fields pass over the header, and follow the reference of the whole value.
                     remove_headers(ctx, (HEADER,))
-                    names = set(self._names_in(data, headers))
+                    names = set(self._names_in(data, received))
                     with entry.noting():
                         names.update(self._names_in(_undone(reader, data, ctx), ()))
                     entry.names = sorted(names)
@@ -108,13 +109,13 @@ class ReferenceFinder:
                 references = reader.references_in(data, ctx)
                 _check_complete(moved, references)
             if entry.kind is not None:
-                entry.names = self._names_in(data, headers)
+                entry.names = self._names_in(data, received)
                 yield entry
             for reference in references:
                 entry = Found(reader, data, ctx, moved)
                 entry.reference, entry.names = reference, names_of(reference.url, self._topics)
-                if not is_plain(reference.url):
-                    entry.names = sorted({*entry.names, *self._names_in(data, headers)})
+                if not is_plain(reference.url) or self._topics.isdisjoint(reference.url.split("/")):
+                    entry.names = sorted({*entry.names, *self._names_in(data, received)})
                 yield entry
 
     def _names_in(self, data: Any, headers: Iterable[tuple[str, bytes | None]]) -> list[int]:

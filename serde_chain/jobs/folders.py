@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -48,6 +49,9 @@ _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9
 _RUN: Final = re.compile(rb"[^\x00-\x20\"<>\\^`{|}\x7f-\xff]+")
 _ANY_KNOWN_ID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?:/[0-9a-f]{64})?")
 _MOST_PATHS: Final = 1000
+_QUERY: Final = re.compile("[?#]")
+# Escapes of ASCII in JSON.
+_ESCAPED: Final = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -220,6 +224,9 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
     A payload may be in two stores, or reachable below two prefixes, under one topic and id; a reference to one is then
     a reference to the other. So its names are every possible topic and id in the reference, and the whole reference.
 
+    Readers of KIP-1159 parse a reference as a URL, or give it to a file system: they drop queries and fragments, and
+    resolve ``.``, ``..`` and empty segments. So do names.
+
     A name is a number, the hash of its segments from last to first: one pass computes all names, however often the
     topic occurs in a reference. If two payloads share a name, an orphan may stay. A reference has at most 64 names,
     those with the shortest ids: a writer may repeat the topic thousands of times.
@@ -235,11 +242,24 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
     """
     names: list[bytes] = []
     hashed = blake2b(digest_size=8)
-    for segment in reversed(unquote(reference).split("/")):
+    for segment in _segments(reference):
         hashed.update(segment.encode(errors="surrogatepass") + b"/")
         if segment in topics and len(names) < _MOST_NAMES - 1:
             names.append(hashed.digest())
     return [int.from_bytes(name, "big", signed=True) for name in (*names, hashed.digest())]
+
+
+def _segments(reference: str) -> list[str]:
+    """The segments of a reference's path, from last to first."""
+    folder, slash, last = reference.rpartition("/")
+    # Neither ids nor topics contain these; the prefix of a store may.
+    if "?" in last or "#" in last:
+        reference = f"{folder}{slash}{_QUERY.split(last, maxsplit=1)[0]}"
+    segments = [segment for segment in unquote(reference).split("/") if segment and segment != "."]
+    if ".." in segments:
+        segments = posixpath.normpath("/".join(segments)).split("/")
+    segments.reverse()
+    return segments
 
 
 def is_plain(reference: str) -> bool:
@@ -264,7 +284,8 @@ def names_in(data: bytes | bytearray | memoryview, topics: AbstractSet[str]) -> 
         True
     """
     names: set[int] = set()
-    runs = (match[0] for match in _RUN.finditer(bytes(data).replace(b"\\/", b"/")))
+    unescaped = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), bytes(data)).replace(b"\\/", b"/")
+    runs = (match[0] for match in _RUN.finditer(unescaped))
     paths = (run for run in runs if not topics.isdisjoint(unquote(run.decode()).split("/")))
     for path in islice(paths, _MOST_PATHS):
         for end in (len(path), *(match.end() for match in islice(_ANY_KNOWN_ID.finditer(path), _MOST_NAMES))):

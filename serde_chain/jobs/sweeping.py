@@ -440,8 +440,8 @@ class _Sweep:
                 **where,
             )
         self._warn(
-            f"{read.malformed} unreadable placeholders keep only the payloads that they name; one is at {where}: "
-            f"{bad.message}"
+            f"{read.malformed} unreadable placeholders keep only the payloads that they name; one is the {bad.field} "
+            f"of the record at offset {bad.offset} of {bad.topic}[{bad.partition}]: {bad.message}"
         )
 
     def _compare(self) -> tuple[int, int]:

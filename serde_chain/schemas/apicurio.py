@@ -114,7 +114,15 @@ class ApicurioRegistry(BaseRegistry):
             if not references:
                 return found
             path = f"ids/globalIds/{version['globalId']}"
-            return found._replace(**self._texts(f"schema {version['globalId']}", path))
+            what = f"schema {version['globalId']}"
+            return found._replace(**self._texts(what, self._referred(what, path)))
+
+    @all_in_time
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        what = "the referenced schemas"
+        with _understood(what):
+            return RegisteredSchema(0, schema, **self._texts(what, list(map(self._reference, references))))
 
     @all_in_time
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
@@ -162,7 +170,7 @@ class ApicurioRegistry(BaseRegistry):
         return {**{item.name: item for item in registered}, **own}
 
     @all_in_time
-    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {name}"):
             found = self._version(name, schema, schema_type, list(map(self._reference, references)))
@@ -294,9 +302,9 @@ class ApicurioRegistry(BaseRegistry):
         if schema_type is not None and is_protobuf != (schema_type == "PROTOBUF"):
             raise mistyped(key, "PROTOBUF" if is_protobuf else "AVRO or JSON", schema_type)
         order = key.number if isinstance(key, GlobalId) else key if isinstance(key, int) else None
-        return RegisteredSchema(key, answer.text, order=order, **self._texts(what, path))
+        return RegisteredSchema(key, answer.text, order=order, **self._texts(what, self._referred(what, path)))
 
-    def _texts(self, what: str, path: str) -> dict[str, Any]:
+    def _texts(self, what: str, direct: Iterable[_Reference]) -> dict[str, Any]:
         """The parts of a registered schema that say what it refers to."""
 
         def fetch(reference: _Reference) -> tuple[str, Iterable[_Reference]]:
@@ -304,7 +312,7 @@ class ApicurioRegistry(BaseRegistry):
             text = self._ask(f"schema {reference.artifact}", "GET", f"{at}/content").text
             return text, self._referred(what, at)
 
-        texts = collected(self._referred(what, path), fetch)
+        texts = collected(direct, fetch)
         return {"references": tuple(texts.values()), "names": tuple(item.name for item in texts)}
 
     def _referred(self, what: str, path: str) -> list[_Reference]:

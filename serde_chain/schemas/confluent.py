@@ -28,6 +28,7 @@ from serde_chain.schemas.registry import (
     context_of,
     mistyped,
     unusable_id,
+    within_context,
 )
 from serde_chain.schemas.schema_id import SchemaKey
 
@@ -82,7 +83,7 @@ class ConfluentRegistry(BaseRegistry):
 
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
-        wanted = self._library.Schema(schema, schema_type, list(map(self._reference, references)))
+        wanted = self._referring(subject, schema, schema_type, references)
         if self.auto_register:
             answer = self._register(subject, wanted)
         else:
@@ -94,7 +95,18 @@ class ConfluentRegistry(BaseRegistry):
         if not references:
             return found
         with _advised(_OWN_REFERENCES, _is_unknown):
-            return found._replace(**self._texts(wanted))
+            return found._replace(**self._texts(wanted, subject))
+
+    @all_in_time
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
+        with _advised(_OWN_REFERENCES, _is_unknown):
+            wanted = self._referring(subject, schema, None, references)
+            return RegisteredSchema(0, schema, **self._texts(wanted, subject))
+
+    def _referring(self, subject: str, schema: str, schema_type: str | None, references: Sequence[Any]) -> Any:
+        """A schema with its references, in the form of the client."""
+        return self._library.Schema(schema, schema_type, [self._reference(item, subject) for item in references])
 
     @all_in_time
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
@@ -102,7 +114,8 @@ class ConfluentRegistry(BaseRegistry):
         latest = self._latest(subject)
         if (actual := latest.schema.schema_type or "AVRO") != schema_type:
             raise mistyped(latest.schema_id, actual, schema_type).marked(about_record=False)
-        return self._with_references(latest.schema_id, latest.schema)._replace(version=latest.version, guid=latest.guid)
+        found = self._with_references(latest.schema_id, latest.schema, subject)
+        return found._replace(version=latest.version, guid=latest.guid)
 
     def check_writable(self, subject: str, registered: RegisteredSchema) -> RegisteredSchema:
         """Refuse to write in clear what the schema's rules require to be encrypted.
@@ -148,32 +161,34 @@ class ConfluentRegistry(BaseRegistry):
         return {**{item.name: item for item in _referred(latest.schema)}, **own}
 
     @all_in_time
-    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        wanted = self._library.Schema(schema, schema_type, list(map(self._reference, references)))
+        own = within_context(name, subject)
+        wanted = self._referring(own, schema, schema_type, references)
         try:
             if self.auto_register:
-                self._register(name, wanted)
-            version = self._look_up(name, wanted).version
+                self._register(own, wanted)
+            version = self._look_up(own, wanted).version
         except SchemaRegistryError as error:
             if not error.about_record:
                 raise
             raise SchemaRegistryError(
-                f"the schema imports {name}, which is not registered as it is under the subject {name}",
+                f"the schema imports {name}, which is not registered as it is under the subject {own}",
                 hint=f"Register it there, or say in {REFERENCES.name} under which subject it is registered",
             ) from error
         return self._library.SchemaReference(name, name, version)
 
-    def _reference(self, reference: Any) -> Any:
-        """A reference in the form of the client."""
+    def _reference(self, reference: Any, parent: str) -> Any:
+        """A reference of a subject's schema in the form of the client."""
         if not isinstance(reference, OwnReference):
             return reference
         version = reference.version
         if version is None:
-            what = f"the latest schema of {reference.subject}"
+            subject = within_context(reference.subject, parent)
+            what = f"the latest schema of {subject}"
             hint = f"Check the subject of {reference.name} in {REFERENCES.name}"
             with _advised(hint, _is_answer):
-                version = self._ask(what, self._client.get_version, reference.subject, "latest").version
+                version = self._ask(what, self._client.get_version, subject, "latest").version
         return self._library.SchemaReference(reference.name, reference.subject, version)
 
     @all_in_time
@@ -193,7 +208,7 @@ class ConfluentRegistry(BaseRegistry):
             raise _foreign(what)
         if (actual := schema.schema_type or "AVRO") != schema_type:
             raise mistyped(key, actual, schema_type)
-        return self._with_references(key, schema)
+        return self._with_references(key, schema, subject)
 
     def _schema_of(self, what: str, key: SchemaKey, subject: str | None) -> Any:
         if not isinstance(key, int):
@@ -211,7 +226,7 @@ class ConfluentRegistry(BaseRegistry):
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         versions = self._ask(f"the versions of {subject}", self._client.get_versions, subject)
         registered = [self._ask(f"{subject} version {at}", self._client.get_version, subject, at) for at in versions]
-        return [self._with_references(item.schema_id, item.schema) for item in registered]
+        return [self._with_references(item.schema_id, item.schema, subject) for item in registered]
 
     def close(self) -> None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
@@ -255,21 +270,21 @@ class ConfluentRegistry(BaseRegistry):
     def _look_up(self, subject: str, schema: Any) -> Any:
         return self._ask(f"the schema of {subject}", self._client.lookup_schema, subject, schema, self._normalize)
 
-    def _with_references(self, key: SchemaKey, schema: Any) -> RegisteredSchema:
+    def _with_references(self, key: SchemaKey, schema: Any, subject: str | None) -> RegisteredSchema:
         order = key if isinstance(key, int) else None
         found = RegisteredSchema(key, schema.schema_str, order=order, rules=schema.rule_set)
-        return found._replace(**self._texts(schema))
+        return found._replace(**self._texts(schema, subject))
 
-    def _texts(self, schema: Any) -> dict[str, Any]:
-        """The parts of a registered schema that say what it refers to."""
+    def _texts(self, schema: Any, subject: str | None) -> dict[str, Any]:
+        """The parts of a subject's schema that say what it refers to."""
         refers = _referred(schema)
 
         def fetch(reference: OwnReference) -> tuple[str, Iterable[OwnReference]]:
             what = f"schema {reference.subject} version {reference.version}"
             found = self._ask(what, self._client.get_version, reference.subject, reference.version, deleted=True)
-            return self._checked(what, found).schema.schema_str, _referred(found.schema)
+            return self._checked(what, found).schema.schema_str, _within(reference.subject, _referred(found.schema))
 
-        texts = collected(refers, fetch)
+        texts = collected(_within(subject, refers), fetch)
         names = tuple(reference.name for reference in texts)
         return {"references": tuple(texts.values()), "names": names, "refers": refers}
 
@@ -338,6 +353,11 @@ def _advised(hint: str, when: Callable[[SchemaRegistryError], bool]) -> Iterator
         if when(error):
             error.hint = hint
         raise
+
+
+def _within(parent: str | None, references: Iterable[OwnReference]) -> list[OwnReference]:
+    """References with the subjects to ask for; a registry compares those in a schema letter by letter."""
+    return [reference._replace(subject=within_context(reference.subject, parent)) for reference in references]
 
 
 def _referred(schema: Any) -> tuple[OwnReference, ...]:

@@ -21,6 +21,7 @@ from serde_chain.schemas.registry import (
     REFERENCES,
     TIMEOUT_S,
     BaseRegistry,
+    OwnReference,
     RegisteredSchema,
     mistyped,
     unusable_id,
@@ -114,6 +115,10 @@ class GlueRegistry(BaseRegistry):
             )
         return RegisteredSchema(found or self._register(subject, schema, schema_type), schema)
 
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`. Glue has no references."""
+        return RegisteredSchema(0, schema)
+
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         latest = {"SchemaId": self._named(subject), "SchemaVersionNumber": {"LatestVersion": True}}
@@ -182,7 +187,7 @@ class GlueRegistry(BaseRegistry):
             ).marked(transient=answer["Status"] == "PENDING")
         return UUID(version)
 
-    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """Refuse references, which Glue does not have.
 
         Raises:

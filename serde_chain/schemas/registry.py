@@ -37,6 +37,7 @@ __all__ = [
     "context_of",
     "mistyped",
     "unusable_id",
+    "within_context",
 ]
 
 # Seconds; the libraries' own limits are longer, or none.
@@ -291,14 +292,27 @@ class SchemaRegistry(Protocol):
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
         """
 
-    def reference(self, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """A reference to a schema, registered under its own name unless that is switched off.
 
         Args:
+            subject: The subject of the schema that refers to it, in whose context it is registered.
             name: Its name, which is also its subject.
             schema: Its text.
             schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
             references: The references of the schema itself.
+        """
+
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """A schema of one's own, with the texts of those that it refers to. Registers nothing.
+
+        Args:
+            subject: Its subject.
+            schema: Its text.
+            references: Its references.
+
+        Returns:
+            The schema, whose key is 0: it has none yet.
         """
 
     def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
@@ -338,6 +352,23 @@ def context_of(subject: str | None) -> str:
     """
     found = _CONTEXT.match(subject or "")
     return "" if found is None else found[1]
+
+
+def within_context(subject: str, parent: str | None) -> str:
+    """The subject of a reference: without a context, it is in that of the schema that refers to it.
+
+    As in Confluent's registry and Java client (``QualifiedSubject.qualifySubjectWithParent``).
+
+    Args:
+        subject: The subject in the reference.
+        parent: The subject of the schema that has the reference; None if it is unknown.
+
+    Example:
+        >>> within_context("customers", ":.staging:orders"), within_context(":.prod:customers", ":.staging:orders")
+        (':.staging:customers', ':.prod:customers')
+    """
+    context = context_of(parent)
+    return f":.{context}:{subject}" if context and not subject.startswith((":.", ":*:")) else subject
 
 
 class BaseRegistry(ABC):
@@ -482,6 +513,10 @@ class BaseRegistry(ABC):
     @abstractmethod
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
         """A subject's version with a definition: registered, or looked up if that is switched off."""
+
+    @abstractmethod
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """See :class:`SchemaRegistry`."""
 
     @abstractmethod
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:

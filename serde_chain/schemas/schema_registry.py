@@ -72,6 +72,9 @@ OPTIONS: Final[tuple[Option[Any], ...]] = (
 FRAMINGS: Final = (CONFLUENT, HEADER, GLUE, APICURIO)
 """How a record names a registry's schema; stages add framings of their own."""
 
+# Without a registry, records would silently be written with one's own schema, and without its id.
+_NEEDING: Final[tuple[Option[Any], ...]] = (REFERENCES, USE_LATEST, USE_METADATA, USE_ID)
+
 _OF_TYPE: Final = {CONFLUENT: {CONFLUENT, HEADER}, GLUE: {GLUE}, APICURIO: {APICURIO, HEADER}}
 _OPTIONS_OF_TYPE: Final[Mapping[str, tuple[Option[Any], ...]]] = {GLUE: glue.OPTIONS, APICURIO: apicurio.OPTIONS}
 _REGISTRIES: Final[Mapping[str, type[ConfluentRegistry | GlueRegistry | ApicurioRegistry]]] = {
@@ -135,9 +138,10 @@ def named_framing(
         confluent_by_default: Whether a registry of the type ``confluent`` is used without a value too.
 
     Raises:
-        ConfigError: The registry has another framing.
+        ConfigError: The registry has another framing; or a key asks for registered schemas, and there is no registry.
     """
     kind = TYPE.read(config)
+    _check_needs(config)
     by_default = is_configured(config) and (confluent_by_default or kind != CONFLUENT)
     name: str = option.read(config) or (kind if by_default else NONE)
     if name not in FRAMINGS:
@@ -155,6 +159,18 @@ def named_framing(
     if kind == APICURIO:
         return name, Apicurio(config, in_header=name == HEADER, is_key=is_key)
     return name, Confluent(in_header=name == HEADER, is_key=is_key)
+
+
+def _check_needs(config: Mapping[str, object]) -> None:
+    if is_configured(config):
+        return
+    needing = next((option.name for option in _NEEDING if option.read(config)), None)
+    if needing is not None:
+        raise ConfigError(
+            f"{needing} requires a schema registry, and {URL.name} is not set",
+            hint=f"Set {URL.name}, or remove {needing}",
+            key=needing,
+        )
 
 
 def framing_of(

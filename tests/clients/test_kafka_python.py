@@ -70,6 +70,15 @@ def test_there_and_back(broker: KafkaBroker, topic: str, config: dict[str, Any])
     assert [each.headers for each in found] == [headers] * 3
 
 
+@pytest.mark.parametrize("headers", [None, ()])
+def test_headers_that_would_be_lost_are_refused(config: dict[str, Any], headers: Any) -> None:
+    writer = Serializer({**config, "large.message.threshold.bytes": 1000})
+    assert writer.serialize("t", headers, SMALL)
+    with pytest.raises(EncodeError, match="passed without a list of headers"):
+        writer.serialize("t", headers, {"name": Random(1).randbytes(5000).hex()})
+    writer.close()
+
+
 def test_with_the_clients_of_confluent(broker: KafkaBroker, topic: str, config: dict[str, Any]) -> None:
     sender = producer(broker, config)
     sender.send(topic, LARGE, "one", partition=0).get(30)

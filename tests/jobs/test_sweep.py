@@ -37,6 +37,7 @@ from serde_chain.jobs.folders import names_in, names_of
 from serde_chain.jobs.local import sweeping
 from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.kip1159 import MARKER
+from serde_chain.wire.large_fields import HEADER as FIELDS
 from tests.jobs.conftest import Config, Send, Sweep, payload, stored
 
 if TYPE_CHECKING:
@@ -259,7 +260,7 @@ def test_malformed_placeholders_keep_nothing_and_end_no_sweep(
     assert stored(store, topic) == used
     [warning] = [text for text in report.warnings if "placeholders" in text]
     assert warning.startswith("1 unreadable placeholders")
-    assert "'offset': 1" in warning
+    assert f"one is the value of the record at offset 1 of {topic}[0]: the large-message reference is" in warning
     store.publish(topic, payload(1))
     refer(config, topic, "y" * 20_000)
     with pytest.raises(JobError, match="DecodeError: the large-message reference is malformed") as caught:
@@ -277,6 +278,19 @@ MALFORMED: dict[str, Any] = {
     "escaped": lambda url: (json.dumps({"url": url.decode()}).replace("/", "\\/").encode(), [(MARKER, b"true")]),
     "behind text": lambda url: (b"\xff\x10" + url + b"Hmore text" + b"x" * 20_000, [(MARKER, b"true")]),
     "in a header": lambda url: (b"x" * 20_000, [(MARKER, b"true"), ("moved-to", url)]),
+    # Readers that parse it as a URL, or leave it to a file system, find it.
+    "query": lambda url: (url + b"?versionId=1", [(MARKER, b"true")]),
+    "fragment": lambda url: (url + b"#part", [(MARKER, b"true")]),
+    "slash": lambda url: (url + b"/", [(MARKER, b"true")]),
+    "two slashes": lambda url: (b"//".join(url.rsplit(b"/", 1)), [(MARKER, b"true")]),
+    "dot": lambda url: (b"/./".join(url.rsplit(b"/", 1)), [(MARKER, b"true")]),
+    "dots": lambda url: (b"/a/b/../../".join(url.rsplit(b"/", 1)), [(MARKER, b"true")]),
+    "escaped in JSON": lambda url: (json.dumps(url.decode()).replace("/", r"\u002F").encode(), [(MARKER, b"true")]),
+    "in a header beside a short text": lambda url: (b"x", [(MARKER, b"true"), ("moved-to", url)]),
+    "in the header of large fields": lambda url: (b"x", [(FIELDS, url)]),
+    "in one of two headers of large fields": lambda url: (b"x", [(FIELDS, b"[]"), (FIELDS, url)]),
+    "two sizes": lambda url: (url, [(MARKER, b"true"), ("large-message-size", b"600"), ("large-message-size", b"-1")]),
+    "marker of another encoding": lambda url: (url, [(MARKER, "true".encode("utf-16"))]),
     "escaped as URL": lambda url: (url.replace(b"-", b"%2D") + b"\xff", [(MARKER, b"true")]),
 }
 

@@ -135,6 +135,27 @@ def test_a_function_that_needs_a_records_name_gives_no_subject(contexts: Context
     assert contexts.asked == [("GET", "/schemas/ids/1", {})]
 
 
+@pytest.mark.parametrize("subject", ["customers", ":.prod:customers"])
+def test_a_reference_is_in_the_context_of_what_refers_to_it(contexts: ContextRegistry, subject: str) -> None:
+    """As in Confluent's registry: a subject without a context is not that of the default one."""
+    customer = {"type": "record", "name": "Customer", "fields": [{"name": "by", "type": "Name"}]}
+    order = {"type": "record", "name": "Order", "fields": [{"name": "by", "type": "Customer"}]}
+    there = ":.staging:" if subject == "customers" else ":.prod:"
+    for context, kind in (("", "int"), (there, "string")):
+        name = {"type": "record", "name": "Name", "fields": [{"name": "name", "type": kind}]}
+        contexts.register(f"{context}names", json.dumps(name))
+        to_names = {"name": "Name", "subject": "names", "version": 1}
+        contexts.register(f"{context}customers", json.dumps(customer), references=[to_names])
+    reference = {"name": "Customer", "subject": subject, "version": 1}
+    contexts.register(":.staging:orders-value", json.dumps(order), references=[reference])
+    config = {"value.serializer": "avro", **settings(contexts, "avro")}
+    value, ctx = {"by": {"by": {"name": "x"}}}, RecordContext("staging-orders", "value", [])
+    own = {"avro.schema": order, "schema.references": [{"name": "Customer", "subject": subject}]}
+    for more in ({"use.latest.version": True}, {"auto.register.schemas": False, **own}, own):
+        with SerializerChain.from_config({**config, **more}) as write, DeserializerChain.from_config(config) as read:
+            assert read(write(value, ctx), ctx) == value
+
+
 def test_names_of_contexts() -> None:
     assert [context_of(subject) for subject in (":.a:b", ":.:b", "b", None, ":.a", "x:.a:b")] == ["a", *[""] * 5]
 

@@ -272,6 +272,14 @@ def test_the_schema_of_an_id(contexts: ContextRegistry, make_chain: Make, stage:
         make_chain(SerializerChain, stage, **{"use.schema.id": 9})({"a": "x"}, ctx())
 
 
+def test_an_id_takes_precedence(contexts: ContextRegistry, make_chain: Make) -> None:
+    """As in Confluent's client."""
+    for names in (("a",), ("a", "b")):
+        contexts.register("orders-value", avro(*names))
+    write = make_chain(SerializerChain, "avro", **{"use.schema.id": 1, **LATEST})
+    assert write({"a": "x", "b": "y"}, ctx())[:5] == b"\0\0\0\0\1"
+
+
 def test_an_id_of_another_type_of_schema(contexts: ContextRegistry, make_chain: Make) -> None:
     contexts.register("orders-value", document("a"), "JSON")
     for named in ({"use.schema.id": 1}, LATEST):

@@ -191,6 +191,69 @@ def test_a_reference_that_is_unknown(contexts: ContextRegistry) -> None:
         assert "schema.references" in str(caught.value.hint)
 
 
+CUSTOMERS: dict[str, Any] = {
+    "avro": {"type": "record", "name": "shop.Customer", "fields": []},
+    "json": {"type": "object", "properties": {"id": {"type": "integer"}}},
+}
+UNUSABLE: dict[str, tuple[str, Any, str]] = {
+    "undefined": ("avro", [{"name": "x", "type": "shop.Other"}], r"avro\.schema: .*x: the type shop\.Other is not"),
+    "default": (
+        "avro",
+        [{"name": "x", "type": "int", "default": "a"}],
+        r"avro\.schema: .*x: its default has the wrong",
+    ),
+    "part": ("json", {"$ref": "shop.Customer#/definitions/x"}, r"json\.schema: .*the document has no such part"),
+    "document": ("json", {"$ref": "other.json"}, r"json\.schema: .*'other\.json' is not known"),
+}
+
+
+@INTERFACES
+@pytest.mark.parametrize("fault", UNUSABLE)
+def test_what_cannot_be_written_with_is_not_registered(
+    registry: SchemaRegistry, client: SchemaRegistryClient, topic: str, fault: str, interface: str
+) -> None:
+    stage, part, message = UNUSABLE[fault]
+    client.register_schema(f"{topic}-customers", Schema(json.dumps(CUSTOMERS[stage]), stage.upper()))
+    by = {"name": "by", "type": "shop.Customer"}
+    schema: Any = {"type": "record", "name": "Order", "fields": [by, *(part if stage == "avro" else ())]}
+    if stage == "json":
+        schema = {"title": "Order", "properties": {"by": {"$ref": "shop.Customer"}, "x": part}}
+    named = [{"name": "shop.Customer", "subject": f"{topic}-customers"}]
+    config = of_registry(registry, interface, stage, **{f"{stage}.schema": schema, "schema.references": named})
+    with SerializerChain.from_config(config) as write, pytest.raises(ConfigError, match=message):
+        write({}, RecordContext(topic, "value", []))
+    assert [name for name in client.get_subjects() if name.startswith(topic)] == [f"{topic}-customers"]
+
+
+def test_imports_are_not_registered_before_a_file_that_cannot_be(registry: SchemaRegistry, topic: str) -> None:
+    """Apicurio gets files as text, which has no extensions."""
+    pool = descriptor_pool.DescriptorPool()
+    imported = descriptor_pb2.FileDescriptorProto(name=f"{topic}/position.proto", package=f"p{topic[6:]}")
+    imported.message_type.add(name="Position").extension_range.add(start=100, end=200)
+    own = descriptor_pb2.FileDescriptorProto(name=f"{topic}/own.proto", package="own", dependency=[imported.name])
+    own.message_type.add(name="Alert")
+    own.extension.add(name="x", number=100, type=5, label=1, extendee=f".{imported.package}.Position")
+    for file in (imported, own):
+        pool.Add(file)
+    message = message_factory.GetMessageClass(pool.FindMessageTypeByName("own.Alert"))
+    config = of_registry(registry, "apicurio", "protobuf", **{"protobuf.message.class": message})
+    with SerializerChain.from_config(config) as write, pytest.raises(ConfigError, match="cannot be registered"):
+        write({}, RecordContext(topic, "value", []))
+    with registry.client() as client:
+        assert not [name for name in client.get_subjects() if name.startswith(topic)]
+
+
+def test_a_registered_schema_with_a_fault_can_be_referred_to(contexts: ContextRegistry) -> None:
+    """It is a fact; one's own schema is checked."""
+    customer = {**CUSTOMERS["avro"], "fields": [{"name": "id", "type": "int", "default": "a"}]}
+    contexts.register("customers", json.dumps(customer))
+    order = {"type": "record", "name": "Order", "fields": [{"name": "by", "type": "shop.Customer"}]}
+    named = [{"name": "shop.Customer", "subject": "customers"}]
+    config = {"value.serializer": "avro", "avro.schema": order, "schema.registry.url": contexts.url}
+    with SerializerChain.from_config({**config, "schema.references": named}) as write:
+        assert write({"by": {"id": 1}}, RecordContext("orders", "value", []))[-1:] == b"\2"
+
+
 def test_a_reference_that_the_registry_refuses(registry: SchemaRegistry, topic: str) -> None:
     order = {"type": "record", "name": "Order", "fields": [{"name": "by", "type": "shop.Customer"}]}
     config = of_registry(registry, "confluent", "avro", **{"avro.schema": order})

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.schema_registry._sync import schema_registry_client as library
 from confluent_kafka.schema_registry.common import _oauthbearer as bearer
 from cryptography.hazmat.primitives import serialization
+from google.protobuf import timestamp_pb2
 
 from serde_chain import ConfigError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.schemas.http_settings import LIBRARYS
@@ -279,6 +280,24 @@ def test_what_only_confluents_registry_has_is_refused_elsewhere(kind: dict[str, 
     config = {"value.serializer": "avro", "schema.registry.url": "http://127.0.0.1:1", **kind}
     with pytest.raises(ConfigError, match=r"use\.latest\.with\.metadata requires"):
         SerializerChain.from_config({**config, "use.latest.with.metadata": "major=1"})
+
+
+@pytest.mark.parametrize("stage", ["avro", "json", "protobuf"])
+@pytest.mark.parametrize("side", ["serializer", "deserializer"])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("use.schema.id", 1),
+        ("use.latest.version", True),
+        ("use.latest.with.metadata", "major=1"),
+        ("schema.references", [{"name": "shop.Customer", "subject": "customers"}]),
+    ],
+)
+def test_what_needs_a_registry_says_so(stage: str, side: str, name: str, value: Any) -> None:
+    kind = SerializerChain if side == "serializer" else DeserializerChain
+    own = {"avro.schema": '"int"', "json.schema": {}, "protobuf.message.class": timestamp_pb2.Timestamp}
+    with pytest.raises(ConfigError, match=rf"{name} requires a schema registry, and schema\.registry\.url is not set"):
+        kind.from_config({f"value.{side}": stage, **own, name: value})
 
 
 @pytest.mark.parametrize(

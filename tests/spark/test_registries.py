@@ -75,6 +75,11 @@ def test_compressed_records_of_glue(
     assert sorted(map(tuple, found.collect())) == [(0, "a" * 1000), (1, "a" * 1000)]
 
 
+def test_a_column_without_a_schema_says_where_it_could_come_from(settings: dict[str, Any], topic: str) -> None:
+    with pytest.raises(ConfigError, match=r"Set avro\.reader\.schema .*use\.latest\.version = true and topics="):
+        decode({"value.deserializer": "avro", **settings}, topics=topic)
+
+
 def test_a_column_of_protobuf_is_typed_by_the_registry(
     spark: SparkSession, settings: dict[str, Any], topic: str
 ) -> None:

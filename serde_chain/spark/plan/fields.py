@@ -12,6 +12,7 @@ from serde_chain.base.kinds import moves_whole_payloads
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.framing import NONE
+from serde_chain.schemas.registry import USE_LATEST
 from serde_chain.schemas.schema_registry import named_framing
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.types import signed
@@ -128,7 +129,8 @@ def _type_of(chain: DeserializerChain, *, is_key: bool) -> Any:
     raise ConfigError(
         f"the type of the {'keys' if is_key else 'values'} is unknown before they are read: {chain.labels[-1]} does "
         "not declare its type",
-        hint=f"Set {READER_SCHEMA.name} to the schema for reading all of them"
+        hint=f"Set {READER_SCHEMA.name} to the schema for reading all of them; or, with a schema registry, "
+        f"{USE_LATEST.name} = true and topics="
         if needs_schema
         else "Pass topics=, whose schemas in the registry describe them"
         if needs_topics

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from enum import Enum
@@ -109,7 +110,7 @@ def parse(
     parser = _Parser(role, look_up)
     parser.know(source, is_own=True)
     for other in references:
-        parser.know(other)
+        parser.know(other, is_fact=True)
     schema = parser.parsed(source)
     return Parsed(_marked(schema, parser.named), parser.named, parser.is_joined)
 
@@ -151,11 +152,19 @@ def without_marks(schema: Any) -> Any:
 
 
 class _Found(NamedTuple):
-    """A definition that is not parsed yet, and the namespace around it."""
+    """A definition that is not parsed yet.
+
+    Attributes:
+        definition: The definition.
+        space: The namespace around it.
+        is_own: Whether it is in the schema itself.
+        is_fact: Whether a registry has it, so that it is not checked.
+    """
 
     definition: Any
     space: str
     is_own: bool
+    is_fact: bool
 
 
 class _Parser:
@@ -165,38 +174,39 @@ class _Parser:
         self._found: dict[str, _Found] = {}
         self._sources: dict[str, Any] = {}
         self._path: list[str] = []
-        self._defaults: list[tuple[dict[str, Any], str]] = []
+        self._defaults: list[tuple[dict[str, Any], str, Role]] = []
         self.named: dict[str, Any] = {}
         self.is_joined = False
 
-    def know(self, schema: Any, space: str = "", *, is_own: bool = False) -> None:
+    def know(self, schema: Any, space: str = "", *, is_own: bool = False, is_fact: bool = False) -> None:
         """Remember the definitions in a schema; the first of a name counts."""
         if isinstance(schema, list):
             for branch in schema:
-                self.know(branch, space, is_own=is_own)
+                self.know(branch, space, is_own=is_own, is_fact=is_fact)
         elif isinstance(schema, dict):
             kind = schema.get("type")
             if isinstance(kind, (dict, list)):
-                self.know(kind, space, is_own=is_own)
+                self.know(kind, space, is_own=is_own, is_fact=is_fact)
                 return
             if kind in NAMED and isinstance(schema.get("name"), str):
                 name, within = _full_name(schema, space)
-                self._found.setdefault(name, _Found(schema, space, is_own))
+                self._found.setdefault(name, _Found(schema, space, is_own, is_fact))
                 space = within
             fields = schema.get("fields") if kind in {"record", "error"} else None
             for field in fields if isinstance(fields, list) else ():
                 if isinstance(field, dict):
-                    self.know(field.get("type"), space, is_own=is_own)
+                    self.know(field.get("type"), space, is_own=is_own, is_fact=is_fact)
             if kind in {"array", "map"}:
-                self.know(schema.get("items" if kind == "array" else "values"), space, is_own=is_own)
+                inner = schema.get("items" if kind == "array" else "values")
+                self.know(inner, space, is_own=is_own, is_fact=is_fact)
 
     def parsed(self, source: Any) -> Any:
         """The whole schema, with checked defaults."""
         schema = self._of(source, "")
         fitting = Fitting(self.named)
-        for field, path in self._defaults:
+        for field, path, role in self._defaults:
             if not fitting.fits(field["type"], field["default"]):
-                if self._role is Role.OWN:
+                if role is Role.OWN:
                     raise SchemaError(f"{path}: its default has the wrong type")
                 field[WRONG_DEFAULT] = field.pop("default")
         return schema
@@ -245,7 +255,10 @@ class _Parser:
 
     def _found_elsewhere(self, found: _Found) -> Any:
         self.is_joined |= not found.is_own
-        return self._of(found.definition, found.space)
+        role, self._role = self._role, Role.WRITER if found.is_fact else self._role
+        parsed = self._of(found.definition, found.space)
+        self._role = role
+        return parsed
 
     def _definition(self, schema: Mapping[str, Any], kind: str, space: str) -> Any:
         if not isinstance(self._required(schema, "name"), str) or not schema["name"]:
@@ -275,6 +288,7 @@ class _Parser:
             self._check_decimal(parsed)
         else:
             parsed["fields"] = [self._field(field, space) for field in self._list(schema.get("fields", []), "fields")]
+            self._check_names(parsed)
         return parsed
 
     def _enum(self, parsed: dict[str, Any], schema: Mapping[str, Any]) -> None:
@@ -293,6 +307,12 @@ class _Parser:
             elif self._role is not Role.WRITER:
                 raise self._error(f"the default of {parsed['name']} is not one of its symbols")
 
+    def _check_names(self, record: Mapping[str, Any]) -> None:
+        """Refuse two fields of a name, of which a value has one."""
+        names = Counter(field["name"] for field in record["fields"])
+        if self._role is not Role.WRITER and (twice := next((name for name in names if names[name] > 1), None)):
+            raise self._error(f"{record['name']} has two fields {twice}")
+
     def _field(self, field: Any, space: str) -> dict[str, Any]:
         if not isinstance(field, dict):
             raise self._error(f"a field is {type(field).__name__}, expected an object")
@@ -307,7 +327,7 @@ class _Parser:
                 parsed["aliases"] = aliases
             if "default" in field:
                 parsed["default"] = field["default"]
-                self._defaults.append((parsed, ".".join(self._path)))
+                self._defaults.append((parsed, ".".join(self._path), self._role))
         return parsed
 
     def _aliases(self, schema: Mapping[str, Any]) -> list[str]:

@@ -370,8 +370,11 @@ class _Rewriter:
             try:
                 default = self._default_of(field)
             except _DefaultError as error:
+                written = {each["name"] for each in writer["fields"]}
+                taken = next((alias for alias in field.get("aliases", ()) if alias in written), None)
+                lacks = "lacks it" if taken is None else f"has only its alias {taken}, which belongs to another field"
                 with self._within(field["name"]):
-                    self._problem(f"the writer's schema lacks it, and {error}")
+                    self._problem(f"the writer's schema {lacks}, and {error}")
             else:
                 filled["default"] = None
                 parts += _parts(default)

@@ -13,14 +13,14 @@ from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.schema_registry import REFERENCES, is_configured
+from serde_chain.schemas.schema_registry import REFERENCES, RegisteredSchema, is_configured
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.decimal import readable, with_decimals
 from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable
 from serde_chain.stages.avro.parsing import LookUp, Role, UndefinedTypeError, marked, parse, without_marks
 from serde_chain.stages.avro.types import changed
 
-__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "read_schema", "unparsed_schema"]
+__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "check_referring", "read_schema", "unparsed_schema"]
 
 
 # JSON nesting: the type of a record's field is three levels below the record.
@@ -195,11 +195,32 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
     try:
         return AvroSchema.parse(source, role=Role.READER if option is READER_SCHEMA else Role.OWN, look_up=look_up)
     except (OSError, ValueError) as error:
-        is_undefined = isinstance(error.__cause__, UndefinedTypeError)
+        is_undefined = _is_undefined(error)
         if is_undefined and option is SCHEMA and is_configured(config) and REFERENCES.read(config):
             return None
         hint = _remedy(key, source, path) if is_undefined else None
         raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
+
+
+def check_referring(key: str, schema: RegisteredSchema) -> None:
+    """Check a schema of one's own that refers to registered ones.
+
+    Args:
+        key: The key that has it.
+        schema: The schema, with those that it refers to.
+
+    Raises:
+        ConfigError: It is not an Avro schema, or uses a type that is defined in none of them.
+    """
+    try:
+        AvroSchema.parse(schema.text, schema.references, role=Role.OWN)
+    except ValueError as error:
+        hint = f"Name the schema that defines it in {REFERENCES.name}" if _is_undefined(error) else None
+        raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
+
+
+def _is_undefined(error: Exception) -> bool:
+    return isinstance(error.__cause__, UndefinedTypeError)
 
 
 def _of_file(path: str | bytes) -> tuple[str, LookUp | None]:
@@ -259,7 +280,7 @@ def _joined(path: str) -> bytes:
     try:
         return AvroSchema.parse(source, role=Role.WRITER, look_up=_beside(Path(path))).text.encode()
     except ValueError as error:
-        if isinstance(error.__cause__, UndefinedTypeError):
+        if _is_undefined(error):
             return source.encode()
         raise
 

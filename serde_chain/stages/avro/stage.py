@@ -64,6 +64,7 @@ from serde_chain.stages.avro.schema import (
     SCHEMA,
     SCHEMA_FILE,
     AvroSchema,
+    check_referring,
     read_schema,
     unparsed_schema,
 )
@@ -185,6 +186,7 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         self._model = _model(config, SCHEMA, SCHEMA_FILE)
         self._framing, self._frames, self._registry = framing_of(FRAMING, config, is_key=is_key)
         self._references = REFERENCES.read(config) if self._registry is not None else ()
+        self._key = SCHEMA.name if SCHEMA_FILE.read(config) is None else SCHEMA_FILE.name
         self._schema: AvroSchema | None = None
         # With references, the registry defines names that the text only uses.
         self._text = unparsed_schema(config) if self._references and self._model is None else None
@@ -309,6 +311,9 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)  # always set if records depend on the topic
         subject = registry.subject(ctx, self._record_name)
+        if self._references and self._text is not None and not registry.writes_registered:
+            # A schema that cannot be used is not registered.
+            check_referring(self._key, registry.with_references(subject, self._text, self._references))
         registered = registry.schema_for(subject, self._text, _TYPE, self._references)
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else parse_registered(registered)

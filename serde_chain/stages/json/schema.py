@@ -26,6 +26,7 @@ __all__ = [
     "VALIDATE",
     "JsonSchema",
     "Problem",
+    "check_referring",
     "own_schema",
     "registered_schema",
     "unresolved_schema",
@@ -250,9 +251,7 @@ def registered_schema(
         SchemaRegistryError: It is not a JSON Schema; or a reference leads nowhere, which is never a record's fault.
     """
     try:
-        document = json.loads(registered.text)
-        named = dict(zip(registered.names, map(json.loads, registered.references), strict=True))
-        return JsonSchema.of(document, registered.text, named=named, addresses=addresses)
+        return _of_registered(registered, addresses)
     except UnresolvedError as error:
         raise SchemaRegistryError(
             f"schema {registered.key} of the registry: {error}",
@@ -262,6 +261,35 @@ def registered_schema(
         ).marked(transient=isinstance(error, UnreachableError), about_record=False) from error
     except (ValueError, RecursionError) as error:
         raise _not_a_schema(registered, error, named_by_record=named_by_record) from error
+
+
+def _of_registered(registered: RegisteredSchema, addresses: Addresses | None) -> JsonSchema:
+    named = dict(zip(registered.names, map(json.loads, registered.references), strict=True))
+    return JsonSchema.of(json.loads(registered.text), registered.text, named=named, addresses=addresses)
+
+
+def check_referring(key: str, schema: RegisteredSchema, addresses: Addresses | None) -> None:
+    """Check a schema of one's own that refers to registered ones.
+
+    Args:
+        key: The key that has it.
+        schema: The schema, with those that it refers to.
+        addresses: Fetches referenced documents from named addresses.
+
+    Raises:
+        ConfigError: It is not a JSON Schema, or a reference leads nowhere.
+        SchemaRegistryError: A named address does not answer.
+    """
+    try:
+        _of_registered(schema, addresses)
+    except UnreachableError as error:
+        raise SchemaRegistryError(f"{key}: {error}").marked(transient=True) from error
+    except UnresolvedError as error:
+        raise ConfigError(
+            f"{key}: {error}", hint=f"Check {REFERENCES.name}, whose names are those in $ref", key=key
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{key} is not a JSON Schema: {str(error)[:500]}", key=key) from error
 
 
 def _not_a_schema(registered: RegisteredSchema, error: Exception, *, named_by_record: bool) -> SchemaRegistryError:

@@ -49,6 +49,7 @@ from serde_chain.stages.json.schema import (
     VALIDATE,
     JsonSchema,
     Problem,
+    check_referring,
     own_schema,
     registered_schema,
     unresolved_schema,
@@ -109,6 +110,7 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         self._schema = _own(config, self._model, has_registry=self._registry is not None)
         self._validates = VALIDATE.read(config) is not False and self._model is None
         self._addresses = ADDRESSES.read(config)
+        self._key = SCHEMA.name if SCHEMA_FILE.read(config) is None else SCHEMA_FILE.name
         self._references = REFERENCES.read(config) if self._registry is not None else ()
         self._text, self._title = None if self._schema is None else self._schema.text, ""
         if self._registry is not None:
@@ -193,6 +195,9 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)
         subject = registry.subject(ctx, self._title)
+        if self._validates and self._references and self._text is not None and not registry.writes_registered:
+            # A schema that cannot be used is not registered.
+            check_referring(self._key, registry.with_references(subject, self._text, self._references), self._addresses)
         registered = registry.schema_for(subject, self._text, _TYPE, self._references)
         frame = cast(Framing, self._framing).frame(registered)
         if not self._validates or (self._schema is not None and registered.text == self._schema.text):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from payload_stores.plugins import require
@@ -14,6 +15,8 @@ from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
 __all__ = ["misfit"]
 
+# Names of fields that an error lists.
+_MOST_NAMES: Final = 20
 # The descriptors' types.
 _TYPES: Final = {
     **dict(enumerate(("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string"), 1)),
@@ -49,10 +52,15 @@ def _in_message(descriptor: Any, data: Any, place: str) -> str | None:
     for name, value in data.items():
         if name not in known:
             near = difflib.get_close_matches(str(name)[:100], list(known), 1, 0.6)
-            return f"{place} has no such field{f'. Did you mean {near[0]}?' if near else ''}"
+            return f"{place} has no such field. {f'Did you mean {near[0]}?' if near else _has(known)}"
         if not _takes(descriptor, name, value):
             return _in_field(known[name], value, f"{place}.{name}")
     return None
+
+
+def _has(names: Collection[str]) -> str:
+    more = ", …" if len(names) > _MOST_NAMES else ""
+    return f"It has {', '.join(islice(names, _MOST_NAMES)) or 'none'}{more}"
 
 
 def _in_field(field: Any, value: Any, place: str) -> str | None:

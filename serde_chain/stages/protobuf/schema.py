@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
-from payload_stores.options import Option, content, path_or_content, text
+from payload_stores.options import Option, content, nearest, path_or_content, text
 from payload_stores.plugins import import_object, require
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas.framing import MessageName, MessageType
@@ -83,6 +83,9 @@ _GROUP: Final = 3
 _GROUP_END: Final = 4
 _FIXED: Final = {1: 8, 5: 4}
 
+# Names of messages that an error lists.
+_MOST_NAMES: Final = 10
+
 _FAILURES: Final = (TypeError, ValueError, KeyError)
 
 
@@ -128,7 +131,7 @@ def _from_descriptor_set(source: bytes | str, name: str) -> Any:
     try:
         files = descriptors.FileDescriptorSet.FromString(content(source, DESCRIPTOR_SET.name)).file
         pool = _pool(files)
-        return _class_of(pool.FindMessageTypeByName(name))
+        names = _names(pool.FindFileByName(file.name) for file in files)
     except (message.DecodeError, *_FAILURES) as error:
         raise ConfigError(
             f"the message {name} cannot be loaded from {'the descriptors' if isinstance(source, bytes) else source}: "
@@ -136,6 +139,29 @@ def _from_descriptor_set(source: bytes | str, name: str) -> Any:
             hint="Write the file with protoc --include_imports --descriptor_set_out",
             key=DESCRIPTOR_SET.name,
         ) from error
+    try:
+        return _class_of(pool.FindMessageTypeByName(name))
+    except KeyError:
+        place = "" if isinstance(source, bytes) else f" = {source}"
+        raise ConfigError(
+            f"{MESSAGE_NAME.name}: {_no_message(name, names)}",
+            hint=f"Set the full name of a message in {DESCRIPTOR_SET.name}{place}",
+            key=MESSAGE_NAME.name,
+        ) from None
+
+
+def _names(files: Iterable[Any]) -> list[str]:
+    """The full names of the messages of files; the entries of maps are none."""
+    within = (message for file in files for message in _all_messages(file))
+    return [message.full_name for message in within if not message.GetOptions().map_entry]
+
+
+def _no_message(name: str, names: Sequence[str]) -> str:
+    """The words for a name that no message has, with the nearest one: often the package is missing."""
+    same = (each for each in names if each.rpartition(".")[2].lower() == name.rpartition(".")[2].lower())
+    near = next(same, None) or nearest(name, names)
+    meant = f", did you mean {near}?" if near else "."
+    return f"there is no message {name}{meant} It has {', '.join(names[:_MOST_NAMES]) or 'none'}"
 
 
 def parse_file(name: str, registered: str) -> Any:
@@ -251,8 +277,7 @@ def class_named(files: Iterable[Any], full_name: str) -> Any:
     for message in _all_messages(found):
         if message.full_name == full_name:
             return _class_of(message)
-    names = ", ".join(message.full_name for message in _all_messages(found)[:10])
-    raise ValueError(f"there is no message {full_name}; it has {names or 'none'}")
+    raise ValueError(_no_message(full_name, _names([found])))
 
 
 def type_in(files: Iterable[Any], full_name: str) -> MessageType:

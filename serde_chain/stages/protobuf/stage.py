@@ -154,9 +154,10 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
             message = _type_in(registered, subject, descriptor.full_name)
         else:
             known = registry.known_references(subject, _TYPE)
-            references = _references(registry, descriptor.file, known, as_proto=self._as_proto)
-            text = protobuf_schema.descriptor_text(descriptor.file, as_proto=self._as_proto)
-            registered = registry.schema_for(subject, text, _TYPE, references)
+            # All texts before any is registered: each can fail.
+            texts = _texts(descriptor.file, registry, known, as_proto=self._as_proto)
+            references = _references(registry, subject, descriptor.file, known, texts)
+            registered = registry.schema_for(subject, texts[descriptor.file.name], _TYPE, references)
         return cast(Framing, self._framing).named_frame(registered, message)
 
 
@@ -260,6 +261,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         self._own_name: MessageName | None = None
         if self._class is not None and self._framing is not None:
             self._own_name = self._framing.name_of(protobuf_schema.type_of(self._class.DESCRIPTOR))
+        self._wanted_by = MESSAGE_NAME.name if MESSAGE_NAME.read(config) else MESSAGE_CLASS.name
         self._wanted = MESSAGE_NAME.read(config) if self._class is None else self._class.DESCRIPTOR.full_name
         self._own_class = _Known(self._class, 0)
         self._classes: PerSchema[tuple[SchemaKey, MessageName], _Known] = PerSchema(
@@ -435,7 +437,7 @@ class ProtobufDeserializer(UsesRegistry, Deserializer[Any]):
         if self._wanted is not None and found != self._wanted:
             raise DecodeError(
                 f"the record is a {found}, expected {self._wanted}",
-                hint="Does the topic contain several kinds of messages?",
+                hint=f"Does the topic contain several kinds of messages? If not, correct {self._wanted_by}",
             )
         if self._class is not None:
             return self._own_class
@@ -466,19 +468,39 @@ def _latest_class(latest: RegisteredSchema, full_name: str) -> _Known:
     return _Known(found, latest.order or 0)
 
 
-def _references(registry: SchemaRegistry, file: Any, known: Mapping[str, Any], *, as_proto: bool) -> list[Any]:
+def _imported(file: Any, registry: SchemaRegistry, known: Mapping[str, Any]) -> list[Any]:
+    """The files that a file imports and refers to."""
+    refers_to_all = registry.refers_to_known_files
+    return [
+        each
+        for each in file.dependencies
+        if each.name in known or refers_to_all or not protobuf_schema.is_known(each.name)
+    ]
+
+
+def _texts(file: Any, registry: SchemaRegistry, known: Mapping[str, Any], *, as_proto: bool) -> dict[str, str]:
+    """The texts of a file, and of those that it imports, but for those that are known to be registered."""
+    texts: dict[str, str] = {}
+    waiting = [file]
+    while waiting:
+        each = waiting.pop()
+        if each.name not in texts:
+            texts[each.name] = protobuf_schema.descriptor_text(each, as_proto=as_proto)
+            waiting += [other for other in _imported(each, registry, known) if other.name not in known]
+    return texts
+
+
+def _references(
+    registry: SchemaRegistry, subject: str, file: Any, known: Mapping[str, Any], texts: Mapping[str, str]
+) -> list[Any]:
     """Register a file's imports, and theirs; those that are known to be registered are only referred to."""
     return [
-        known[imported.name]
-        if imported.name in known
+        known[each.name]
+        if each.name in known
         else registry.reference(
-            imported.name,
-            protobuf_schema.descriptor_text(imported, as_proto=as_proto),
-            _TYPE,
-            _references(registry, imported, known, as_proto=as_proto),
+            subject, each.name, texts[each.name], _TYPE, _references(registry, subject, each, known, texts)
         )
-        for imported in file.dependencies
-        if imported.name in known or registry.refers_to_known_files or not protobuf_schema.is_known(imported.name)
+        for each in _imported(file, registry, known)
     ]
 
 

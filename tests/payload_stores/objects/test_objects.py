@@ -408,6 +408,18 @@ def test_a_listing_goes_on_behind_a_name_that_obstore_refuses(
     store.close()
 
 
+def test_the_marker_of_a_folder_is_no_payload(s3_server: S3Server, bucket: str) -> None:
+    """obstore lists it without its slash; deleting that name would delete nothing, or another object."""
+    client = s3_server.client()
+    for name in ("t/", "t/a/", "t/b/c/"):
+        client.put_object(Bucket=bucket, Key=name)
+    store = open_store("objects", s3_server.objects_config(bucket))
+    references = [store.publish("t", data, PublishContext(payload_id=each)) for each, data in (("b", b"x"), ("e", b""))]
+    assert isinstance(store, SupportsList)
+    assert [info.reference for info in store.list("t")] == references
+    store.close()
+
+
 def test_names_that_obstore_refuses_are_counted(
     s3_server: S3Server, bucket: str, caplog: pytest.LogCaptureFixture
 ) -> None:

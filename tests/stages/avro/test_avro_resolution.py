@@ -202,6 +202,16 @@ def test_the_error_for_a_field_without_a_default_says_what_to_write(new: object,
     assert advice in caught.value.message
 
 
+def test_the_error_for_an_alias_that_is_the_name_of_another_field() -> None:
+    """Avro's specification: an alias counts where the reader has no field of the name."""
+    fields = [{"name": "a", "type": "int"}, {"name": "b", "type": "int", "aliases": ["a"]}]
+    schemas = {"avro.schema": {**EMPTY, "fields": fields[:1]}, "avro.reader.schema": {**EMPTY, "fields": fields}}
+    with pytest.raises(
+        DecodeError, match="b: the writer's schema has only its alias a, which belongs to another field"
+    ):
+        DeserializerChain.from_config({"value.deserializer": "avro", **schemas})(b"\2")
+
+
 @pytest.mark.parametrize("framing", ["none", "container"])
 def test_errors_of_resolution_name_the_field(framing: str) -> None:
     inner = {"type": "record", "name": "I", "fields": [{"name": "a", "type": "string"}]}

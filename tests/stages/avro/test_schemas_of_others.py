@@ -166,6 +166,15 @@ def test_ones_own_schema_is_checked(kind: Any, default: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["avro.schema", "avro.reader.schema"])
+def test_two_fields_of_one_name_are_refused_in_ones_own_schema(key: str) -> None:
+    twice = {"type": "record", "name": "R", "fields": [{"name": "a", "type": "int"}, {"name": "a", "type": "int"}]}
+    schema = {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": twice}]}
+    with pytest.raises(ConfigError, match=r"inner: R has two fields a"):
+        reader(**{"avro.schema": "long", key: schema})
+    assert AvroSchema.parse(schema).name == "Outer"
+
+
+@pytest.mark.parametrize("key", ["avro.schema", "avro.reader.schema"])
 @pytest.mark.parametrize("name", [name for name, (kind, *_) in ODD.items() if "precision" in name or "scale" in name])
 def test_an_invalid_decimal_of_ones_own_is_named(name: str, key: str) -> None:
     schema = {"type": "record", "name": "Outer", "fields": [{"name": "inner", "type": record(ODD[name][0])}]}

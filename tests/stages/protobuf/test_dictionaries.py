@@ -259,6 +259,32 @@ def test_errors_name_the_field_and_no_value() -> None:
         assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ({"vaule": 1}, "event.Event has no such field. Did you mean value?"),
+        (
+            {"time": {"seconds": 1, "nano": 5}},
+            "event.Event.time has no such field. Did you mean nanos?",
+        ),
+        ({"secret one": 1}, "event.Event has no such field. It has struct, "),
+        ({"time": {"seconds": "secret"}}, "event.Event.time.seconds is str of length 6, expected int64"),
+        ({"text": {"value": 7}}, "event.Event.text.value is int of 3 bits, expected string"),
+        (
+            {"children": [{}, {"time": {"nanos": 2**40}}]},
+            "children[1].time.nanos is int of 41 bits, expected int32",
+        ),
+        ({"child_of": {"a": {"id": "secret"}}}, "event.Event.child_of[…].id is str of length 6, expected "),
+        ({"time": [1]}, "event.Event.time is list of length 1, expected "),
+    ],
+)
+def test_a_misfit_names_its_field_without_the_value(value: Any, message: str) -> None:
+    with pytest.raises(EncodeError) as caught:
+        writer()(value)
+    assert message in caught.value.message
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("wrap", [lambda value: {"a": value}, lambda value: [value]])
 def test_what_is_written_can_be_read(wrap: Any) -> None:
     """Readers take 100 levels of messages, of which a dictionary has three, and a list two."""

@@ -205,6 +205,8 @@ def test_descriptor_files_that_lack_something_are_refused(tmp_path: Path) -> Non
     lacking.write_bytes(descriptor_pb2.FileDescriptorSet(file=FILES[1:]).SerializeToString())
     for path, name, message in (
         (whole, "survey.Missing", r"survey\.Missing"),
+        (whole, "survey.Alrt", r"did you mean survey\.Alert\? It has .*survey\.Alert.*Set the full name of a message"),
+        (whole, "alert", r"did you mean survey\.Alert\?"),
         (lacking, "survey.Alert", r"sky/position\.proto.* is imported but missing"),
     ):
         with pytest.raises(ConfigError, match=message):
