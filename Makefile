@@ -1,13 +1,14 @@
 # Everything that is done with the repository. Needs make, Python 3.11 or newer and, for all but
-# `lint` and `docs`, a Java runtime of version 17 or newer; `test-servers` needs Go, Node with npm, and Chromium as well.
+# `lint` and `docs`, a Java runtime of version 17 or newer; `test-servers` needs Go, Node with npm, and Chromium as well. Where cargo
+# (Rust 1.88 or newer) runs, the compiled part (native/) is built and used.
 #
 #   make demo           records above the broker's size limit, through Kafka into a Spark DataFrame
 #   make test           each module on real servers, in a few minutes
 #   make test-all       all tests but those of test-servers: also rounds, clusters, killed processes, the docs' pages
 #   make test-servers   tests on servers of three clouds, of a fault-injecting proxy, and of the site in a browser
-#   make native         the compiled part (native/) built and installed into .venv, in a minute: needs cargo
+#   make build          the compiled part (native/) in place, where cargo runs; the goals that need it do so themselves
 #   make test-native    the compiled part compared with fastavro, and the tests of Avro with it
-#   make test-pure      the same tests without the compiled part, which is removed from .venv
+#   make test-pure      the same tests without the compiled part
 #   make nightly        more examples, rounds and kills of what test-all has few of: hours
 #   make test-lowest    most tests, with the lowest versions of other packages that pyproject.toml allows
 #   make test-pythons   most tests, with each Python from 3.11 on that this machine has
@@ -20,14 +21,15 @@
 #   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
 #   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
 #   make bench          benchmarks side by side, into benchmarks/report: make bench ARGS="--check chain avro"
-#   make dist           wheel and source archive, checked
+#   make dist           source archive, pure wheel, and the wheel of this platform, checked
+#   make wheels         after that, wheels for Linux, by zig: make wheels TARGETS="aarch64-unknown-linux-musl"
 #   make lock           pin the newest dependencies, with hashes, in requirements/*.txt
 #   make lock-jars      note the checksums of the jars of broker, registry and Spark's connector
 #   make clean          remove what the above made in this folder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo native test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench dist lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo build test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench dist wheels lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -70,7 +72,7 @@ check-go:
 		echo "Missing: Go, which builds the servers of \`make test-servers\`. Install it and put it on PATH." >&2; exit 1; }
 
 check-cargo:
-	@command -v cargo >/dev/null || { \
+	@cargo --version >/dev/null 2>&1 || { \
 		echo "Missing: cargo, which builds the compiled part. Install Rust 1.88 or newer and put it on PATH." >&2; exit 1; }
 
 check-node:
@@ -87,6 +89,10 @@ check-tools: check-python check-java
 
 venv: $(VENV)/.stamp
 
+# cargo knows what has changed.
+build: venv
+	@$(BIN)/python hatch_build.py
+
 # All that is locked, and this project; jars are fetched meanwhile.
 $(VENV)/.stamp: pyproject.toml requirements/build.txt requirements/dev.txt | check-python
 	@"$(PYTHON)" requirements/install.py $(VENV) requirements/dev.txt --jars kafka registry spark
@@ -100,30 +106,22 @@ $(VENV)/.stamp-demo: pyproject.toml requirements/build.txt requirements/demo.txt
 demo: check-tools $(VENV)/.stamp-demo
 	@$(BIN)/serde-chain demo $(ARGS)
 
-chaos: check-tools venv
+chaos: check-tools build
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-test: check-tools venv
+test: check-tools build
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full and not nightly" $(ARGS)
 
-test-all: check-tools venv
+test-all: check-tools build
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not nightly" $(ARGS)
 
-nightly: check-tools venv
+nightly: check-tools build
 	HYPOTHESIS_PROFILE=full SERDE_CHAIN_SWEEP_ROUNDS=200 SERDE_CHAIN_STREAM_KILLS=10 SERDE_CHAIN_ENGINE_CASES=100 \
 		$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" $(ARGS)
 	$(BIN)/python -m tests.chaos --rounds 200
 
-test-servers: check-tools check-go check-node check-browser venv
+test-servers: check-tools check-go check-node check-browser build
 	$(BIN)/python -m pytest -m servers $(ARGS)
-
-# The locked crates and the pinned build tool; a wheel, as a user would install.
-native: check-cargo venv
-	@rm -rf build/native
-	@$(BIN)/pip install $(PIP_QUIET) --require-hashes -r requirements/native.txt
-	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/pip wheel $(PIP_QUIET) --no-deps --no-build-isolation --wheel-dir build/native ./native
-	@$(BIN)/pip install $(PIP_QUIET) --no-deps --force-reinstall build/native/serde_chain_native-*.whl
-	@$(BIN)/python -c "import serde_chain_native as native; print('Installed: serde-chain-native', native.__version__)"
 
 lint-native: check-cargo
 	@cargo fmt --manifest-path native/Cargo.toml --check
@@ -132,20 +130,20 @@ lint-native: check-cargo
 # What differs with the compiled part.
 NATIVE := -m "not servers and not nightly" tests/native tests/stages/avro tests/schemas tests/arrow tests/fuzz
 
-test-native: check-tools lint-native native
+test-native: check-tools lint-native venv
+	@SERDE_CHAIN_NATIVE=on $(BIN)/python hatch_build.py
 	$(BIN)/python -m pytest -n $(WORKERS) $(NATIVE) $(ARGS)
 
 test-pure: check-tools venv
-	@$(BIN)/pip uninstall $(PIP_QUIET) --yes serde-chain-native
-	$(BIN)/python -m pytest -n $(WORKERS) $(NATIVE) $(ARGS)
+	SERDE_CHAIN_NATIVE=off $(BIN)/python -m pytest -n $(WORKERS) $(NATIVE) $(ARGS)
 
-spark-versions: check-tools venv
+spark-versions: check-tools build
 	$(BIN)/python -m tests.spark.versions $(ARGS)
 
 # Brokers of serde_chain/testing/services/jars.py, other than the default.
 KAFKAS ?= 4.2.2 4.3.1 4.4.0
 
-kafka-versions: check-tools venv
+kafka-versions: check-tools build
 	@for version in $(KAFKAS); do echo "Kafka $$version"; \
 		SERDE_CHAIN_KAFKA=$$version $(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not full and not spark and not nightly" \
 		tests/clients/confluent tests/payload_stores/kafka tests/testing $(ARGS) || exit 1; done
@@ -178,7 +176,9 @@ lint: venv
 # Not of lowest.txt, whose versions are old on purpose.
 audit: venv
 	$(BIN)/pip-audit --vulnerability-service osv --disable-pip --progress-spinner off \
-		$(foreach pins,build dev lock native,--requirement requirements/$(pins).txt) $(ARGS)
+		$(foreach pins,build dev lock wheels,--requirement requirements/$(pins).txt) $(ARGS)
+	@if cargo audit --version >/dev/null 2>&1; then cargo audit --file native/Cargo.lock; else \
+		echo "The crates of native/ were not looked up: cargo install cargo-audit" >&2; fi
 
 # A link, an anchor or a reference that leads nowhere is an error.
 docs: venv tables
@@ -189,13 +189,27 @@ docs: venv tables
 tables: venv
 	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/at-scale.md README.md
 
+# In a wheel that is made with `on`, the compiled part cannot be missing; check_wheels.py looks nevertheless.
 dist: venv
 	@rm -rf dist
-	@$(BIN)/python -m build --no-isolation --outdir dist .
-	$(BIN)/twine check --strict dist/*
-	$(BIN)/check-wheel-contents dist
+	@SERDE_CHAIN_NATIVE=off $(BIN)/python -m build --no-isolation --outdir dist .
+	@if cargo --version >/dev/null 2>&1; then SERDE_CHAIN_NATIVE=on $(BIN)/pip wheel $(PIP_QUIET) --no-deps --no-build-isolation \
+		--wheel-dir dist dist/serde_chain-*.tar.gz; else echo "Without this platform's wheel: cargo does not run" >&2; fi
+	@$(CHECK_DIST)
 
-bench: venv
+# Each needs the standard library of its target: rustup target add.
+TARGETS ?= $(foreach library,gnu musl,$(addsuffix -unknown-linux-$(library),x86_64 aarch64))
+
+wheels: check-cargo venv
+	@$(BIN)/pip install $(PIP_QUIET) --require-hashes -r requirements/wheels.txt
+	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python requirements/wheels.py dist/serde_chain-*.tar.gz $(TARGETS)
+	@$(CHECK_DIST)
+
+define CHECK_DIST
+$(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist && $(BIN)/python requirements/check_wheels.py dist/*.whl
+endef
+
+bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
 	@$(MAKE) --no-print-directory tables
 
@@ -209,7 +223,7 @@ lock: check-python
 	@$(VENV)-lock/bin/pip install $(PIP_QUIET) --require-hashes -r requirements/lock.txt
 	@$(LOCK) --group lock --output-file requirements/lock.txt
 	@$(LOCK) --group build --output-file requirements/build.txt
-	@$(LOCK) --group native --output-file requirements/native.txt
+	@$(LOCK) --group wheels --output-file requirements/wheels.txt
 	@$(LOCK) --constraints requirements/constraints.in --extra all --extra services \
 		--group test --group protoc --group lint --group docs --group release \
 		--output-file requirements/dev.txt pyproject.toml
@@ -217,12 +231,14 @@ lock: check-python
 		--output-file requirements/demo.txt pyproject.toml
 	@$(LOCK) --resolution lowest-direct --constraints requirements/constraints.in --extra all --extra services --extra testing \
 		--group test --output-file requirements/lowest.txt pyproject.toml
-	@echo "Pinned in requirements/*.txt; now run: make test"
+	@if cargo --version >/dev/null 2>&1; then cargo update --quiet --manifest-path native/Cargo.toml && \
+		"$(PYTHON)" requirements/crates.py; else echo "The crates of native/ stay: cargo does not run" >&2; fi
+	@echo "Pinned in requirements/*.txt, native/Cargo.lock and sbom.cdx.json; now run: make test"
 
 # After a change of versions in ivy.xml.
 lock-jars: check-tools venv
 	@$(BIN)/python -m serde_chain.testing.services.jars
 
 clean:
-	rm -rf $(VENV) $(VENV)-* build dist native/target .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(VENV)-* build dist native/target serde_chain/_native.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.harness import Row, Table
-from serde_chain.stages.avro.native import version
+from serde_chain.stages.avro.native import library
 
 __all__ = ["BOUNDS", "Bound", "Bounds"]
 
@@ -45,13 +45,13 @@ class Bounds:
 
     Args:
         path: A TOML file, as described at the top of ``bounds.toml``.
-        native: Whether the compiled part is used; by default if it is installed.
+        native: Whether the compiled part is used; by default where serde-chain is built with it.
     """
 
     def __init__(self, path: Path = BOUNDS, *, native: bool | None = None) -> None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
         of_native = tables.pop("native", {})
-        if version() is not None if native is None else native:
+        if library() is not None if native is None else native:
             tables |= of_native
         common = {"tolerance": tables.pop("tolerance", 0.0)}
         self._of_tables: Mapping[str, Mapping[str, Bound]] = {

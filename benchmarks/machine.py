@@ -9,18 +9,20 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from serde_chain.stages.avro.native import library
+
 __all__ = ["commit", "machine", "versions"]
 
 _ROOT: Final = Path(__file__).parents[1]
 # The measured packages, and their peers.
 _LIBRARIES: Final = (
-    "serde-chain", "serde-chain-native", "confluent-kafka", "fastavro", "zstandard", "protobuf", "cryptography",
+    "serde-chain", "confluent-kafka", "fastavro", "zstandard", "protobuf", "cryptography",
     "pyarrow", "boto3", "obstore", "httpx2", "pymongo", "pyspark", "pandas", "kaf-s3-connector",
 )  # fmt: skip
 
 
 def machine() -> dict[str, str]:
-    """Processor, cores, memory, system, Python, and how busy the machine is now."""
+    """Processor, cores, memory, system, Python, how busy the machine is now, and what reads and writes Avro."""
     return {
         "CPU": _line("/proc/cpuinfo", "model name") or platform.processor() or platform.machine(),
         "cores": str(len(os.sched_getaffinity(0))),
@@ -28,6 +30,7 @@ def machine() -> dict[str, str]:
         "system": f"{platform.freedesktop_os_release()['PRETTY_NAME']}, {platform.system()} {platform.release()}",
         "Python": platform.python_version(),
         "load": f"{os.getloadavg()[0]:.1f}",
+        "Avro": "compiled" if library() else "by fastavro",
     }
 
 

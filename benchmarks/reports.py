@@ -198,6 +198,7 @@ def _origin(section: Section) -> str:
         f"{where['cores']} cores of {where['CPU']}, {where['memory']}, {where['system']}",
         f"load {where['load']} at the start",
         f"Python {where['Python']}, {', '.join(libraries)}",
+        f"Avro {where['Avro']}" if "Avro" in where else "",
         f"not installed: {', '.join(absent)}" if absent else "",
         "**a quick run with small counts, which says little**" if section.quick else "",
     ]

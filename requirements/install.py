@@ -153,6 +153,8 @@ def main() -> None:
         installer.get_uv()
         # The build tools first: source archives, and this project, are built without fetching others unpinned.
         installer.install("build tools", "--require-hashes", "--no-deps", "-r", str(HERE / "build.txt"))
+        # One core is busy with that, while packages are fetched and unpacked.
+        compiled = stack.enter_context(subprocess.Popen([installer.python, "hatch_build.py"], cwd=ROOT))
         jars = None
         if given.jars:
             first = Path(stack.enter_context(tempfile.TemporaryDirectory()), "first.txt")
@@ -161,6 +163,8 @@ def main() -> None:
             fetch = [installer.python, "-m", "serde_chain.testing.services", *given.jars]
             jars = stack.enter_context(subprocess.Popen(fetch, cwd=ROOT))
         installer.install(f"the packages of {lock.name}", *locked, str(lock))
+        if wait_for(compiled, "compiled part") != 0:
+            sys.exit(1)
         installer.install("this project", "--no-deps", "--no-build-isolation", "--editable", ".")
         if jars is not None and wait_for(jars, "jars") != 0:
             sys.stderr.write("  jars could not be fetched now, see above: the first use tries again\n")

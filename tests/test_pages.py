@@ -82,8 +82,7 @@ def test_readme_commands(installed: Installed, tmp_path: Path) -> None:
 def test_installation_names_every_extra() -> None:
     listed = re.findall(r"^\| `(\S+)` \|", PAGES["installation.md"].partition("## Extras")[2], re.MULTILINE)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    # `make test-native` builds and tests the compiled part.
-    assert set(listed) - {"native"} == set(EXTRAS) == project["optional-dependencies"].keys() - {"all", "native"}
+    assert set(listed) == set(EXTRAS) == project["optional-dependencies"].keys() - {"all"}
 
 
 def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The wheel in an environment that has nothing else: the core needs no third-party package."""
 
 import json
+import os
 import subprocess
 import zipfile
 from collections.abc import Callable
@@ -12,7 +13,7 @@ from cyclonedx.model.bom import Bom
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 
-from tests.environments import Environment
+from tests.environments import Environment, build_wheel, install_wheel
 
 pytestmark = pytest.mark.full
 
@@ -40,7 +41,7 @@ def test_the_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
 
 
 def test_the_wheel_says_what_it_is_made_of(wheel: Path) -> None:
-    """PEP 770: a bill of materials that names this version, and nothing besides."""
+    """PEP 770: a bill of materials that names this version, and the crates of the compiled part if it has it."""
     with zipfile.ZipFile(wheel) as archive:
         (name,) = (name for name in archive.namelist() if ".dist-info/sboms/" in name)
         text = archive.read(name).decode()
@@ -48,7 +49,19 @@ def test_the_wheel_says_what_it_is_made_of(wheel: Path) -> None:
     bom = Bom.from_json(json.loads(text))  # type: ignore[attr-defined]  # made by a decorator
     assert bom.metadata.component is not None
     assert str(bom.metadata.component.purl) == f"pkg:pypi/serde-chain@{version_of('serde-chain')}"
-    assert not bom.components
+    assert bool(bom.components) == ("-abi3-" in wheel.name)
+
+
+def test_a_wheel_for_this_platform_or_a_pure_one(wheel: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first where cargo runs; both work."""
+    (tmp_path / "cargo").symlink_to("/bin/false")
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    pure = build_wheel(tmp_path / "wheels")
+    assert pure.name.endswith("-py3-none-any.whl")
+    for each in {wheel, pure}:
+        environment = install_wheel(tmp_path / each.stem, each)
+        program = "from serde_chain.stages.avro.native import library; print(library() is not None)"
+        assert run(environment.python, program) == f"{'-abi3-' in each.name}\n"
 
 
 def test_a_chain_of_the_core_works_without_any_other_package(python: Path) -> None:

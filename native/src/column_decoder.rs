@@ -13,7 +13,7 @@ use crate::plan::Plan;
 use crate::wire::Cursor;
 
 /// Decodes records of one schema into an Arrow array.
-#[pyclass(frozen, module = "serde_chain_native")]
+#[pyclass(frozen, module = "serde_chain._native")]
 pub struct ColumnDecoder {
     plan: Plan,
     layout: Layout,

@@ -36,7 +36,7 @@ struct ArrowSchema {
 }
 
 /// Encodes arrays by one schema.
-#[pyclass(frozen, module = "serde_chain_native")]
+#[pyclass(frozen, module = "serde_chain._native")]
 pub struct ColumnEncoder {
     schema: Schema,
     prefix: Vec<u8>,

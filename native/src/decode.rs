@@ -10,7 +10,7 @@ use crate::schema::{Id, Kind, Logical, Schema, refused};
 use crate::wire::{Cursor, Refused, Result};
 
 /// Decodes records of one schema, and calls a Python function for what it does not take.
-#[pyclass(frozen, module = "serde_chain_native")]
+#[pyclass(frozen, module = "serde_chain._native")]
 pub struct Decoder {
     schema: Schema,
     logical: Py<PyDict>,

@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Encodes records of one schema, and calls a Python function for values that it does not take.
-#[pyclass(frozen, module = "serde_chain_native")]
+#[pyclass(frozen, module = "serde_chain._native")]
 pub struct Encoder {
     schema: Schema,
     logical: Py<PyDict>,

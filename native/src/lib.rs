@@ -20,10 +20,9 @@ mod wire;
 use pyo3::prelude::*;
 
 #[pymodule]
-fn serde_chain_native(module: &Bound<'_, PyModule>) -> PyResult<()> {
-    // Raised when the Python side would have to change.
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    // Raised when the Python side would have to change: a build in place may be older than the modules beside it.
     module.add("INTERFACE", 3)?;
-    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<column_decoder::ColumnDecoder>()?;
     module.add_class::<columns::ColumnEncoder>()?;
     module.add_class::<decode::Decoder>()?;

@@ -27,6 +27,7 @@ from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
 from serde_chain.schemas.schema_registry import idle_options
+from serde_chain.stages.avro.native import NATIVE, absence, library
 from serde_chain.stages.large_message.options import ACCEPT, DOWNLOADS_BYTES, ID, STORE, THRESHOLD
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
@@ -193,6 +194,8 @@ def _settings(
     if option is DOWNLOADS_BYTES:
         return [(option.name, f"{DOWNLOADS_BYTES_OF_CONSUMERS} (default; {option.default} in Spark)")]
     default = ", ".join(option.default) if isinstance(option.default, tuple) else option.default
+    if option is NATIVE:
+        return [(option.name, f"{default} (default; {'compiled' if library() else f'serde-chain is {absence()}'})")]
     return [(option.name, f"{str(default).lower()} (default{_MORE.get(option.name, '')})")]
 
 

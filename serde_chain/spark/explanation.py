@@ -20,7 +20,7 @@ from serde_chain.spark.plan.reading import reads_apart
 from serde_chain.spark.plan.reading_engine import choose
 from serde_chain.spark.plan.writing import open_setup, with_defaults
 from serde_chain.spark.plan.writing_engine import choose_writing
-from serde_chain.stages.avro.native import version
+from serde_chain.stages.avro.native import absence, library
 from serde_chain.stages.avro.stage import AvroDeserializer
 
 __all__ = ["explain"]
@@ -53,8 +53,8 @@ def explain(
     Returns:
         A line for each field that has a chain: ``value: native (Spark's from_avro reads avro (1 of 1))``; with
         ``large-fields``, one for the fields in :func:`serde_chain.spark.decode`; and one for the reader of the stage
-        ``avro``, if Python reads: ``avro: serde-chain-native``, or why it does not read the configured schema; without
-        the compiled part in this process, ``avro: fastavro``.
+        ``avro``, if Python reads: ``avro: compiled``, or ``avro: fastavro``, and why: the compiled reader refuses the
+        configured schema, is switched off, or is not there.
 
     Raises:
         ConfigError: As in :func:`serde_chain.spark.decode` and :func:`serde_chain.spark.encode`.
@@ -89,13 +89,8 @@ def _compiled(config: Mapping[str, object], fields: Sequence[str]) -> Iterator[s
             for stage in chain.stages:
                 if not isinstance(stage, AvroDeserializer):
                     continue
-                if stage.is_compiled:
-                    refusal = stage.batch_form().refusal
-                    why = "" if refusal is None else f" does not read the schema: {refusal}"
-                    yield f"avro: serde-chain-native {version()}{why}"
-                else:
-                    why = "is not installed" if version() is None else "is switched off"
-                    yield f"avro: fastavro, record by record (serde-chain-native {why})"
+                why = stage.batch_form().refusal if library() else f"serde-chain is {absence()}"
+                yield "avro: compiled" if why is None else f"avro: fastavro, record by record ({why})"
 
 
 def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str, topics: tuple[str, ...]) -> str:

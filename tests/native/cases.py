@@ -18,7 +18,6 @@ from typing import Any, Final
 
 import fastavro
 import pyarrow as pa
-import serde_chain_native
 from fastavro.read import LOGICAL_READERS
 from fastavro.write import LOGICAL_WRITERS
 from pyarrow import compute
@@ -31,7 +30,7 @@ from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.rows import branch_namer
 from serde_chain.stages.avro.decimal import readable
-from serde_chain.stages.avro.native import Native
+from serde_chain.stages.avro.native import Native, library
 from serde_chain.stages.avro.reader import AvroReader
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import AvroSchema
@@ -40,6 +39,8 @@ from tests.stages.avro.test_ugly_schemas import joined
 from tests.stages.avro.ugly import Ugly
 
 __all__ = ["UglyWays", "Ways", "mutant", "schema_of", "value_of"]
+
+compiled_part: Any = library()
 
 _PRIMITIVES: Final = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 _LOGICAL: Final[tuple[dict[str, Any], ...]] = (
@@ -290,14 +291,14 @@ class Ways:
         ]
         self._encode = self._decode = _leave
         with suppress(ValueError):
-            self._encode = serde_chain_native.Encoder(self.parsed, LOGICAL_WRITERS, _leave, b"", False).encode
+            self._encode = compiled_part.Encoder(self.parsed, LOGICAL_WRITERS, _leave, b"", False).encode
         with suppress(ValueError):
             writer, reader = self.schema.readable, None
             if target is not None:
                 resolution = resolved(self.schema, AvroSchema.parse(json.dumps(target)))
                 writer, reader = readable(resolution.writer), resolution.target
             parts = (FREE_PARTS, PARTS_PER_BYTE) if self.schema.unbounded else None
-            self._decode = serde_chain_native.Decoder(writer, reader, LOGICAL_READERS, _leave, None, parts).decode
+            self._decode = compiled_part.Decoder(writer, reader, LOGICAL_READERS, _leave, None, parts).decode
 
     def compare_written(self, value: Any) -> bytes | None:
         """Write a value in all ways.
@@ -384,7 +385,7 @@ class Ways:
             return 0
         taken = 0
         try:
-            records, left = NativeWriter(Native(serde_chain_native), self.schema, b"!").write(array)
+            records, left = NativeWriter(Native(compiled_part), self.schema, b"!").write(array)
         except ValueError:
             return taken
         records.validate(full=True)
@@ -412,7 +413,7 @@ class UglyWays:
         self._whole = json.loads(self._schema.text)
         self._ways = [
             _without_context(AvroReader(self._schema, self._schema.readable, None, native=native).decode)
-            for native in (Native(serde_chain_native), None)
+            for native in (Native(compiled_part), None)
         ]
         self._files = [
             DeserializerChain.from_config(

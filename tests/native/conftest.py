@@ -1,5 +1,5 @@
-"""These tests exist where the compiled part is installed; `make test-native` installs it first."""
+"""These tests run where serde-chain is built with its compiled part; `make test-native` requires it."""
 
-from importlib.util import find_spec
+from serde_chain.stages.avro.native import library
 
-collect_ignore_glob = [] if find_spec("serde_chain_native") else ["test_columns.py", "test_parity.py", "test_stage.py"]
+collect_ignore_glob = [] if library() is not None else ["test_columns.py", "test_parity.py", "test_stage.py"]

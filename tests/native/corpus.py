@@ -16,17 +16,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import fastavro
-import serde_chain_native
 
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.batch import refusal
 from serde_chain.stages.avro.arrow.types import arrow_type
 from serde_chain.stages.avro.decimal import logical_readers
-from serde_chain.stages.avro.native import Native
+from serde_chain.stages.avro.native import Native, library
 from serde_chain.stages.avro.schema import AvroSchema
 
 __all__ = ["Verdict", "schemas_of", "verdict"]
+
+compiled_part: Any = library()
 
 
 class Verdict(NamedTuple):
@@ -46,12 +47,12 @@ class Verdict(NamedTuple):
 def verdict(schema: AvroSchema) -> Verdict:
     """Compile a schema for reading."""
     try:
-        columns, has_columns = refusal(schema, Native(serde_chain_native)), arrow_type(schema) is not None
+        columns, has_columns = refusal(schema, Native(compiled_part)), arrow_type(schema) is not None
     except ConfigError as error:
         columns, has_columns = error.message, False
     parts = (FREE_PARTS, PARTS_PER_BYTE) if schema.unbounded else None
     try:
-        serde_chain_native.Decoder(schema.readable, None, logical_readers(), _leave, None, parts)
+        compiled_part.Decoder(schema.readable, None, logical_readers(), _leave, None, parts)
     except ValueError as error:
         return Verdict(str(error), columns, has_columns)
     return Verdict(None, columns, has_columns)

@@ -13,16 +13,16 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-import serde_chain_native
 
 from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.batch import refusal
 from serde_chain.stages.avro.decimal import logical_readers
-from serde_chain.stages.avro.native import Native
+from serde_chain.stages.avro.native import Native, library
 from serde_chain.stages.avro.schema import AvroSchema
 
+compiled_part: Any = library()
 BYTES = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}, {"name": "data", "type": "bytes"}]}
 
 
@@ -49,11 +49,11 @@ def test_memory_of_freed_columns_is_used_again_and_no_other() -> None:
         assert again.field("data").buffers()[2].address == address
         del again
     assert kept.field("data").to_pylist() == [b"\1" * 100_001] * 3
-    serde_chain_native.keep(0)
+    compiled_part.keep(0)
     try:
         assert chain.to_arrow(first, topic="t") == kept
     finally:
-        serde_chain_native.keep(72 << 20)
+        compiled_part.keep(72 << 20)
 
 
 def test_records_taken_out_of_a_list_meanwhile_are_read() -> None:
@@ -136,7 +136,7 @@ def test_recursive_records_are_compiled_up_to_some_depth() -> None:
     def leave(data: bytes, _start: int) -> None:
         left.append(len(data))
 
-    decode = serde_chain_native.Decoder(
+    decode = compiled_part.Decoder(
         schema.readable, None, logical_readers(), leave, None, (FREE_PARTS, PARTS_PER_BYTE)
     ).decode
     good, deep = (written(tree(levels)) for levels in (80, 120))
@@ -150,7 +150,7 @@ def test_recursive_records_are_compiled_up_to_some_depth() -> None:
 def test_fields_of_one_name_are_read_as_by_fastavro() -> None:
     twice = {**BYTES, "fields": [{"name": "id", "type": "long"}, {"name": "id", "type": "string"}]}
     schema = AvroSchema.parse(json.dumps(twice))
-    decode = serde_chain_native.Decoder(schema.readable, None, logical_readers(), print, None, None).decode
+    decode = compiled_part.Decoder(schema.readable, None, logical_readers(), print, None, None).decode
     assert decode(b"\x02\x02x") == {"id": "x"}
 
 
@@ -221,7 +221,7 @@ def test_values_between_the_units_or_beyond_the_day_are_left(column: Any) -> Non
     values = (
         pa.compute.add(column.cast(pa.int64()), 1).cast(column.type) if pa.types.is_timestamp(column.type) else column
     )
-    encoder = Native(serde_chain_native).column_encoder(AvroSchema.parse(json.dumps(schema)).parsed, b"", ordered=False)
+    encoder = Native(compiled_part).column_encoder(AvroSchema.parse(json.dumps(schema)).parsed, b"", ordered=False)
     array, left = encoder.encode(*values.__arrow_c_array__())
     assert (array.to_pylist(), left) == ([None], [0])
 
@@ -252,7 +252,7 @@ def test_ordinary_schemas_are_compiled() -> None:
         ],
     }
     schema = AvroSchema.parse(json.dumps(envelope))
-    assert refusal(schema, Native(serde_chain_native)) is None
+    assert refusal(schema, Native(compiled_part)) is None
     value = {"id": 1, "price": Decimal("1.50"), "tags": ["a"], "at": 5, "state": "OLD"}
     chain = SerializerChain.from_config({"value.serializers": "avro", "avro.schema": json.dumps(envelope)})
     data = bytes(chain({"before": None, "after": value, "op": "c"}, None) or b"")

@@ -31,18 +31,16 @@ def compiled(look: Look) -> Iterator[Check]:
     """What reads and writes Avro."""
     if not any("avro" in (_names(look, side) or ()) for side in (SERIALIZE, DESERIALIZE)):
         return
-    version = native.version()
     settings = StageItem("avro", {}).settings(look.config.settings, is_key=False)
     if native.native(settings) is None:
-        off = (
-            f"{native.NATIVE.name} = off" if native.NATIVE.read(settings) == "off" else "serde-chain-native is missing"
-        )
+        off = native.NATIVE.read(settings) == "off"
+        why = f"{native.NATIVE.name} = off" if off else f"serde-chain is {native.absence()}"
         slower = "several times slower than compiled"
-        yield Check("avro", Level.OK, f"by fastavro, record by record, {slower}: {off}", native.INSTALL)
+        yield Check("avro", Level.OK, f"by fastavro, record by record, {slower}: {why}", "" if off else native.INSTALL)
     else:
         # fastavro writes container files, and reads them one by one.
         where = " for batches; container files otherwise by fastavro" if FRAMING.read(settings) == CONTAINER else ""
-        yield Check("avro", Level.OK, f"compiled: serde-chain-native {version}{where}")
+        yield Check("avro", Level.OK, f"compiled{where}")
 
 
 def readers(look: Look) -> Iterator[Check]:

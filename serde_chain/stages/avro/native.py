@@ -1,4 +1,4 @@
-"""The compiled readers and writers of the package ``serde-chain-native``, used if it is installed.
+"""The compiled part ``serde_chain._native``: readers and writers, used where serde-chain is built with it.
 
 It takes ordinary schemas, bytes and values only. Everything else is passed to fastavro, which also reports all errors,
 so the results are the same with and without it.
@@ -6,8 +6,11 @@ so the results are the same with and without it.
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import Callable, Mapping
 from functools import cache
+from importlib import import_module
 from typing import Any, Final, Protocol, cast
 
 from payload_stores.errors import MissingDependencyError
@@ -16,16 +19,20 @@ from payload_stores.plugins import require
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["INSTALL", "NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "library", "native", "version"]
+__all__ = ["INSTALL", "NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "absence", "library", "native"]
+
+_log = logging.getLogger(__name__)
 
 NATIVE: Final = Option(
     "avro.native",
     choice("auto", "on", "off"),
     "auto",
-    doc="the compiled reader and writer of serde-chain[native]: auto (if installed), on (required), or off",
+    doc="the compiled reader and writer: auto (where serde-chain is built with it), on (required), or off",
 )
 
-INSTALL: Final = "pip install 'serde-chain[native]'"
+INSTALL: Final = "Install a wheel for this platform, or install from source where cargo runs (Rust 1.88 or newer)"
+# Hides the compiled part from a process, as if serde-chain was built without it; builds leave it out (hatch_build.py).
+_SWITCH: Final = "SERDE_CHAIN_NATIVE"
 # The interface that this version of serde-chain uses.
 _INTERFACE: Final = 3
 
@@ -63,8 +70,6 @@ class ColumnEncoder(Protocol):
 
 
 class _Library(Protocol):
-    __version__: str
-
     def keep(self, bytes_: int, /) -> None:
         """Keep at most so many bytes of freed columns for the next ones; 72 MiB by default."""
 
@@ -109,7 +114,7 @@ class Native:
     """Compiles schemas.
 
     Args:
-        library: The module ``serde_chain_native``.
+        library: The module ``serde_chain._native``.
     """
 
     def __init__(self, library: _Library) -> None:
@@ -202,24 +207,25 @@ def native(config: Mapping[str, object]) -> Native | None:
         return None
     found = library()
     if found is None and wanted == "on":
-        raise MissingDependencyError(
-            f"{NATIVE.name} = on, but serde-chain-native is not installed, or of another version",
-            hint=INSTALL,
-        )
+        raise MissingDependencyError(f"{NATIVE.name} = on, but serde-chain is {absence()}", hint=INSTALL)
     return None if found is None else Native(found)
 
 
-def version() -> str | None:
-    """The version of the installed compiled part; None without it."""
-    found = library()
-    return None if found is None else found.__version__
+def absence() -> str:
+    """Why :func:`library` finds nothing: how serde-chain is built or run."""
+    return f"run with {_SWITCH} = off" if os.environ.get(_SWITCH) == "off" else "built without its compiled part"
 
 
 @cache
 def library() -> _Library | None:
-    """The installed compiled part with the interface used here; None without it."""
+    """The compiled part, with the interface used here; None without it."""
+    if os.environ.get(_SWITCH) == "off":
+        return None
     try:
-        module = require("serde_chain_native", "native")
-    except MissingDependencyError:
+        module = import_module("serde_chain._native")
+    except ModuleNotFoundError:
+        return None
+    except ImportError as error:
+        _log.warning("serde_chain._native cannot be loaded, so fastavro reads and writes Avro: %s", error)
         return None
     return cast(_Library, module) if module.INTERFACE == _INTERFACE else None

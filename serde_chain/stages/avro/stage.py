@@ -612,11 +612,6 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         """
         return data if self._frames is None else self._frames.unpacked(data)
 
-    @property
-    def is_compiled(self) -> bool:
-        """Whether the compiled part reads ordinary records."""
-        return self._native is not None
-
     def batch_form(self) -> AvroBatch:
         """The form for whole columns."""
         from serde_chain.stages.avro.arrow.batch import AvroBatch

@@ -248,13 +248,29 @@ def test_any_record_goes_through_a_chain_and_damage_is_told(data: st.DataObject,
             assert error.message  # noqa: PT017, as above
 
 
-@pytest.mark.parametrize("installed", [None, types.SimpleNamespace(INTERFACE=0)])
-def test_the_compiled_part_may_be_required(installed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is missing, or has another interface."""
-    monkeypatch.setitem(sys.modules, "serde_chain_native", installed)
+@pytest.mark.parametrize("found", [None, types.SimpleNamespace(INTERFACE=0), "switched off"])
+def test_the_compiled_part_may_be_required(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is missing, is of another interface, as one in place that is stale, or is hidden from the process."""
+    if found == "switched off":
+        monkeypatch.setenv("SERDE_CHAIN_NATIVE", "off")
+    else:
+        monkeypatch.setitem(sys.modules, "serde_chain._native", found)
     monkeypatch.setattr(native, "library", native.library.__wrapped__)  # it remembers what it has found
-    assert native.version() is None
+    assert native.library() is None
     config = {"avro.schema": '"string"'}
     assert SerializerChain.from_config({"value.serializers": "avro", **config})("a", None) == b"\2a"
-    with pytest.raises(MissingDependencyError, match=r"avro\.native = on.*serde-chain\[native\]"):
+    why = "run with SERDE_CHAIN_NATIVE = off" if found == "switched off" else "built without its compiled part"
+    with pytest.raises(MissingDependencyError, match=rf"avro\.native = on, but serde-chain is {why}.*cargo") as raised:
         DeserializerChain.from_config({"value.deserializers": "avro", "avro.native": "on", **config})
+    assert "pip" not in str(raised.value)
+
+
+def test_a_compiled_part_that_does_not_load_is_reported(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def of_another_system(_: str) -> None:
+        raise ImportError("version `GLIBC_2.99' not found")
+
+    monkeypatch.setattr(native, "import_module", of_another_system)
+    assert native.library.__wrapped__() is None
+    assert "GLIBC_2.99' not found" in caplog.text

@@ -119,9 +119,11 @@ class AvroBatch(BatchForm):
 
     @property
     def refusal(self) -> str | None:
-        """Why the compiled part does not read the configured schema; None if it does, or if the records name theirs."""
+        """Why fastavro reads the configured schema; None if the compiled part does, or if the records name theirs."""
         schema = self._stage.schema
-        if schema is None or self._native is None:
+        if self._native is None:
+            return "as configured"
+        if schema is None:
             return None
         try:
             return refusal(schema, self._native)

@@ -1,0 +1,139 @@
+"""The compiled part is optional: it is built where cargo runs, and left out, with a line that says why, elsewhere."""
+
+import importlib.util
+import json
+import sys
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def loaded(path: str) -> ModuleType:
+    """A program of the repository, as a module."""
+    spec = importlib.util.spec_from_file_location(f"loaded_{Path(path).stem}", ROOT / path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def hook(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    for name in ("SERDE_CHAIN_NATIVE", "SERDE_CHAIN_CARGO"):
+        monkeypatch.delenv(name, raising=False)
+    return loaded("hatch_build.py")
+
+
+RUSTUP = "echo 'error: rustup could not choose a version of cargo to run' >&2; exit 1"
+OLD = """[ "$1" = --version ] || { printf 'warning: old\\nerror: rustc 1.70.0 is not supported\\n' >&2; exit 101; }"""
+
+
+def put_on_path(folder: Path, cargo: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a folder with this cargo the whole of PATH."""
+    folder.mkdir()
+    if cargo is not None:
+        (folder / "cargo").write_text(f"#!/bin/sh\n{cargo}\n")
+        (folder / "cargo").chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@pytest.mark.parametrize(
+    ("cargo", "why"),
+    [
+        (None, "cargo does not run here (No such file or directory)"),
+        (RUSTUP, "cargo does not run here (error: rustup could not choose a version of cargo to run)"),
+        (OLD, "cargo failed (error: rustc 1.70.0 is not supported)"),
+    ],
+    ids=["no cargo", "rustup without a toolchain", "an old compiler"],
+)
+def test_one_line_says_why_it_is_left_out(  # noqa: PLR0917, fixtures
+    hook: ModuleType,
+    cargo: str | None,
+    why: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    put_on_path(tmp_path / "bin", cargo, monkeypatch)
+    assert hook.build() is None
+    assert capfd.readouterr() == ("", f"serde-chain: without its compiled part: {why}\n")
+    monkeypatch.setenv("SERDE_CHAIN_NATIVE", "on")
+    with pytest.raises(SystemExit, match="is required"):
+        hook.build()
+
+
+def test_it_can_be_left_out(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    put_on_path(tmp_path / "bin", f"touch {tmp_path / 'called'}", monkeypatch)
+    monkeypatch.setenv("SERDE_CHAIN_NATIVE", "off")
+    assert hook.build() is None
+    assert capfd.readouterr().err == "serde-chain: without its compiled part: SERDE_CHAIN_NATIVE is off\n"
+    assert not (tmp_path / "called").exists()
+
+
+def test_the_library_is_what_cargo_names(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its folder depends on the target, its suffix on the system."""
+    of_dependency = {"reason": "compiler-artifact", "target": {"name": "libc"}, "filenames": ["/t/liblibc.rlib"]}
+    files = ["/t/aarch64/release/_native.dll.lib", "/t/aarch64/release/_native.dll"]
+    of_crate = {"reason": "compiler-artifact", "target": {"name": "_native"}, "filenames": files}
+    lines = [of_dependency, of_crate, {"reason": "build-finished", "success": True}]
+    said = "\n".join(map(json.dumps, lines))
+    put_on_path(tmp_path / "bin", f"""[ "$1" = zigbuild ] || exit 0\necho '{said}'""", monkeypatch)
+    monkeypatch.setenv("SERDE_CHAIN_CARGO", "cargo zigbuild --target aarch64")
+    assert hook.build() == Path(files[1])
+    assert capfd.readouterr().err == "serde-chain: with its compiled part\n"
+
+
+def test_other_interpreters_do_without(hook: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook.sysconfig, "get_config_var", lambda name: name == "Py_GIL_DISABLED")
+    assert hook.build() is None
+
+
+def test_what_processes_have_loaded_is_replaced_not_written_to(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hook, "ROOT", tmp_path)
+    target = tmp_path / hook.MODULE
+    target.parent.mkdir()
+    library = tmp_path / "lib_native.so"
+    for content, changes in ((b"old", True), (b"old", False), (b"new", True)):
+        library.write_bytes(content)
+        before = target.stat().st_ino if target.exists() else None
+        hook.put_in_place(library)
+        assert target.read_bytes() == content
+        assert (target.stat().st_ino != before) == changes
+    assert list(target.parent.iterdir()) == [target]
+
+
+def wheel_of(folder: Path, name: str, *, has: bool, bill: str) -> Path:
+    path = folder / name
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("serde_chain-1.dist-info/sboms/sbom.cdx.json", bill)
+        if has:
+            archive.writestr("serde_chain/_native.abi3.so", b"")
+    return path
+
+
+@pytest.mark.parametrize("platform", ["cp311-abi3-manylinux_2_17_x86_64", "py3-none-any"])
+@pytest.mark.parametrize("has", [True, False])
+@pytest.mark.parametrize("with_crates", [True, False])
+def test_wheels_are_what_their_names_say(  # noqa: PLR0917, fixtures
+    hook: ModuleType, platform: str, has: bool, with_crates: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checker = loaded("requirements/check_wheels.py")
+    bill = hook.bill_of_materials(with_crates=with_crates)
+    wheel = wheel_of(tmp_path, f"serde_chain-1-{platform}.whl", has=has, bill=bill)
+    meant = "abi3" in platform
+    assert (checker.wrong(wheel) is None) == (has == meant and with_crates == meant)
+    monkeypatch.setattr(sys, "argv", ["check_wheels.py", str(wheel)])
+    with pytest.raises(SystemExit) as ended:
+        checker.main()
+    assert (ended.value.code is None) == (checker.wrong(wheel) is None)
