@@ -21,6 +21,7 @@
 #   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
 #   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
 #   make bench          benchmarks side by side, into benchmarks/report: make bench ARGS="--check chain avro"
+#   make bench-pure     those that differ without the compiled part, into benchmarks/report/pure
 #   make dist           source archive, pure wheel, and the wheel of this platform, checked
 #   make wheels         after that, wheels for Linux, by zig: make wheels TARGETS="aarch64-unknown-linux-musl"
 #   make lock           pin the newest dependencies, with hashes, in requirements/*.txt
@@ -29,7 +30,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo build test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench dist wheels lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo build test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench bench-pure dist wheels lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -211,6 +212,10 @@ endef
 
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
+	@$(MAKE) --no-print-directory tables
+
+bench-pure: venv
+	SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure chain avro arrow alerts clients spark_encode $(ARGS)
 	@$(MAKE) --no-print-directory tables
 
 # Universal: one file for every Python version and platform. Without index addresses, so that

@@ -45,14 +45,14 @@ class Bounds:
 
     Args:
         path: A TOML file, as described at the top of ``bounds.toml``.
-        native: Whether the compiled part is used; by default where serde-chain is built with it.
+        compiled: Whether the compiled part is used; by default where serde-chain is built with it.
     """
 
-    def __init__(self, path: Path = BOUNDS, *, native: bool | None = None) -> None:
+    def __init__(self, path: Path = BOUNDS, *, compiled: bool | None = None) -> None:
         tables = tomllib.loads(path.read_text(encoding="utf-8"))
-        of_native = tables.pop("native", {})
-        if library() is not None if native is None else native:
-            tables |= of_native
+        pure = tables.pop("pure", {})
+        if not (library() is not None if compiled is None else compiled):
+            tables |= pure
         common = {"tolerance": tables.pop("tolerance", 0.0)}
         self._of_tables: Mapping[str, Mapping[str, Bound]] = {
             name: {pattern: Bound(**{**common, **wanted}) for pattern, wanted in patterns.items()}

@@ -26,9 +26,11 @@ from benchmarks.bounds import BOUNDS, Bounds
 from benchmarks.harness import Row, Table
 from benchmarks.machine import commit, machine, versions
 
-__all__ = ["QUICK_REPORT", "REPORT", "Section", "quote", "sections", "show", "write"]
+__all__ = ["PURE_REPORT", "QUICK_REPORT", "REPORT", "Section", "quote", "sections", "show", "write"]
 
 REPORT: Final = Path(__file__).with_name("report")
+PURE_REPORT: Final = REPORT / "pure"
+"""What differs without the compiled part."""
 QUICK_REPORT: Final = Path(__file__).parents[1] / "build" / "benchmarks"
 """Where the figures of quick runs go, which say little: they do not take the place of others."""
 _HEADINGS: Final = ("", "ours", "against", "theirs", "ratio", "quartiles", "wanted")
@@ -107,30 +109,37 @@ def sections(folder: Path = REPORT) -> list[Section]:
     return [_from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
-def quote(*patterns: str, folder: Path = REPORT) -> None:
+def quote(*patterns: str, folder: Path = REPORT, pure: Path = PURE_REPORT) -> None:
     """Print a table of single rows of the report, for pages; cog calls it (``make tables``).
 
     Args:
         patterns: Of ``<table>: <label>``; the first row that matches each is printed.
         folder: The report.
+        pure: The report without the compiled part, of rows that differ.
 
     Raises:
         LookupError: If the report has no such row.
     """
-    rows = {
-        f"{table.name}: {row.label}": (table, row)
-        for section in sections(folder)
-        for table in section.tables
-        for row in table.rows
-    }
-    print("| what | against | ratio |\n|---|---|--:|")
+    rows, of_pure = _rows_of(folder), _rows_of(pure)
+    print("| what | against | ratio | without the compiled part |\n|---|---|--:|--:|")
     for pattern in patterns:
         key = next((key for key in rows if fnmatchcase(key, pattern)), None)
         if key is None:
             raise LookupError(f"the report has no row {pattern!r}")
         table, row = rows[key]
         place = f", {table.axis}: {row.at}" if table.axis else ""
-        print(f"| {table.title}: {row.name}{place} | {row.against} | {number(row.figure)} |")
+        without = number(of_pure[key][1].figure) if key in of_pure else "the same"
+        print(f"| {table.title}: {row.name}{place} | {row.against} | {number(row.figure)} | {without} |")
+
+
+def _rows_of(folder: Path) -> dict[str, tuple[Table, Row]]:
+    """The rows of a report, with their tables, by ``<table>: <label>``."""
+    return {
+        f"{table.name}: {row.label}": (table, row)
+        for section in sections(folder)
+        for table in section.tables
+        for row in table.rows
+    }
 
 
 def _as_json(section: Section) -> str:

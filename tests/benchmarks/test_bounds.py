@@ -16,7 +16,7 @@ tolerance = 0.1
 "alone" = { most = 20 }
 [other]
 "*" = { most = 3 }
-[native.speed]
+[pure.speed]
 "*" = { most = 0.5 }
 """
 ROW = Row("chain", [1.0], "by hand", [1.0], "1 KB")
@@ -26,17 +26,17 @@ ROW = Row("chain", [1.0], "by hand", [1.0], "1 KB")
 def bounds(tmp_path: Path) -> Bounds:
     path = tmp_path / "bounds.toml"
     path.write_text(FILE, encoding="utf-8")
-    return Bounds(path, native=False)
+    return Bounds(path, compiled=True)
 
 
 def speed(*rows: Row) -> list[Table]:
     return [Table("speed", "Speed", "ms", [ROW, Row("chain", [1.0]), Row("alone", [20.0]), *rows])]
 
 
-def test_bounds_of_the_compiled_part(tmp_path: Path) -> None:
+def test_bounds_without_the_compiled_part(tmp_path: Path) -> None:
     path = tmp_path / "bounds.toml"
     path.write_text(FILE, encoding="utf-8")
-    bounds = Bounds(path, native=True)
+    bounds = Bounds(path, compiled=False)
     assert str(bounds.of("speed", ROW)) == "≤ 0.5"
     assert str(bounds.of("other", ROW)) == "≤ 3"
     assert sorted(bounds.tables) == ["other", "speed"]
@@ -74,12 +74,12 @@ def test_a_bound_that_no_row_has_is_reported(bounds: Bounds) -> None:
     ]
 
 
-@pytest.mark.parametrize("native", [False, True])
-def test_bounds_are_of_tables_that_a_benchmark_makes(native: bool) -> None:
+@pytest.mark.parametrize("compiled", [False, True])
+def test_bounds_are_of_tables_that_a_benchmark_makes(compiled: bool) -> None:
     programs = " ".join(
         path.read_text(encoding="utf-8") for path in (Path(__file__).parents[2] / "benchmarks").glob("*.py")
     )
     named = re.findall(r'(?:Table|tables)\(\s*f?"([^"]+)"', programs)
     made = [re.sub(r"\\{(?:way|share|party|every)\\}", r"\\w+", re.escape(name)) for name in named]
-    unknown = [name for name in Bounds(native=native).tables if not re.fullmatch("|".join(made), name)]
+    unknown = [name for name in Bounds(compiled=compiled).tables if not re.fullmatch("|".join(made), name)]
     assert unknown == []

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
@@ -106,8 +107,13 @@ def test_what_was_not_run_or_says_little_is_named(tmp_path: Path, bounds: Path) 
 
 def test_rows_for_pages(tmp_path: Path, bounds: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write(section("chain", tables=[TABLE]), tmp_path, bounds)
-    quote("sizes: serialize, 10 KB *", folder=tmp_path)
-    assert capsys.readouterr().out.splitlines()[2:] == ["| By size: serialize, size: 10 KB | by hand | 2.00 |"]
+    slower = replace(TABLE, rows=[replace(row, ours=[30.0, 60.0, 90.0]) for row in ROWS])
+    for rows, without in ((None, "the same"), ([slower], "6.00")):
+        if rows is not None:
+            write(section("chain", tables=rows), tmp_path / "pure", bounds)
+        quote("sizes: serialize, 10 KB *", folder=tmp_path, pure=tmp_path / "pure")
+        expected = f"| By size: serialize, size: 10 KB | by hand | 2.00 | {without} |"
+        assert capsys.readouterr().out.splitlines()[2:] == [expected]
     with pytest.raises(LookupError, match="no row 'sizes: none'"):
         quote("sizes: none", folder=tmp_path)
 
