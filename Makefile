@@ -198,12 +198,13 @@ dist: venv
 		--wheel-dir dist dist/serde_chain-*.tar.gz; else echo "Without this platform's wheel: cargo does not run" >&2; fi
 	@$(CHECK_DIST)
 
-# Each needs the standard library of its target: rustup target add.
+# Each needs the standard library of its target: rustup target add. Package indexes refuse wheels for this very Linux.
 TARGETS ?= $(foreach library,gnu musl,$(addsuffix -unknown-linux-$(library),x86_64 aarch64))
 
 wheels: check-cargo venv
 	@$(BIN)/pip install $(PIP_QUIET) --require-hashes -r requirements/wheels.txt
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python requirements/wheels.py dist/serde_chain-*.tar.gz $(TARGETS)
+	@rm -f dist/*-linux_*.whl
 	@$(CHECK_DIST)
 
 define CHECK_DIST
