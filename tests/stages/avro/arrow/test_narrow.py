@@ -24,7 +24,7 @@ READERS = [
     pytest.param(
         {"avro.native": "on"},
         id="native",
-        marks=pytest.mark.skipif(library() is None, reason="serde-chain-native is not installed"),
+        marks=pytest.mark.skipif(library() is None, reason="without the compiled part"),
     ),
 ]
 SOURCE = {
