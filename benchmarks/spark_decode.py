@@ -1,8 +1,9 @@
-"""Spark: ``deserialize`` by engine and batch size, wide records, many schemas, and undecodable records."""
+"""Spark: ``deserialize`` and ``decode`` by engine, batch size, wide records, many schemas, and undecodable records."""
 
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, reduce
 from typing import Any, Final
@@ -30,7 +31,8 @@ from benchmarks.spark_queries import (
     scaled,
     tables,
 )
-from serde_chain.spark import deserialize
+from serde_chain import RecordContext, SerializerChain
+from serde_chain.spark import decode, deserialize
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry, spark_session
 
 SENT: Final = 100_000
@@ -42,6 +44,32 @@ FIELDS: Final = 500
 # The engine native plans a branch per schema: with hundreds, Spark's compiler gives up after minutes.
 SCHEMAS: Final = {"arrow": 200, "native": 20}
 BATCHES: Final = (100, 1_000, 100_000)
+REGISTERED: Final = 145_000
+FAILFAST: Final = {"mode": "FAILFAST"}
+# (its name in rows, stages, mode): none of the records has a payload.
+CHAINS: Final = (
+    ("", "avro", "FAILFAST"),
+    (", large-message", "large-message, avro", "FAILFAST"),
+    (", large-fields", "large-message, avro, large-fields", "FAILFAST"),
+    (", large-fields, PERMISSIVE", "large-message, avro, large-fields", "PERMISSIVE"),
+)
+STAMPED: Final = json.dumps(
+    {
+        **json.loads(SCHEMA),
+        "fields": [*json.loads(SCHEMA)["fields"], {"name": "stamp", "type": ["null", "bytes"], "default": None}],
+    }
+)
+# Those of Spark's Kafka source, with includeHeaders.
+KAFKA_COLUMNS: Final = (
+    "cast(null as binary) key",
+    "value",
+    "'registered' topic",
+    "0 partition",
+    "offset",
+    "timestamp_millis(offset) timestamp",
+    "0 timestampType",
+    "cast(null as array<struct<key: string, value: binary>>) headers",
+)
 FRAMED: Final = {"avro.framing": "single-object"}
 PLAIN: Final = "Spark's from_avro"
 
@@ -55,6 +83,7 @@ def run(*, quick: bool) -> Iterator[Table]:
         yield from _wide(spark, quick=quick)
         yield from _bad_records(spark, quick=quick)
         with SchemaRegistry() as registry:
+            yield from _registered(spark, registry, quick=quick)
             yield from _schemas(spark, registry, quick=quick)
 
 
@@ -231,6 +260,43 @@ def _schemas(spark: SparkSession, registry: SchemaRegistry, *, quick: bool) -> I
         for engine, count in SCHEMAS.items()
     ]
     yield from tables("spark-schemas", "Spark deserialize of many schemas in one topic, into one schema", count, lines)
+
+
+def _registered(spark: SparkSession, registry: SchemaRegistry, *, quick: bool) -> Iterator[Table]:
+    """``decode`` as users call it: records framed by a registry, chains for large payloads, and none that is large."""
+    count, topic = scaled(REGISTERED, quick=quick), "registered"
+    config = {"schema.registry.url": registry.url, "avro.schema": STAMPED, "avro.reader.schema": STAMPED}
+    with SerializerChain.from_config({**config, "value.serializer": "avro"}) as chain:
+        data = [chain(stamped(at), RecordContext(topic, "value", [])) for at in range(count)]
+    rows = spark.createDataFrame([(at, value) for at, value in enumerate(data)], "offset long, value binary")
+    frame = cached(rows.selectExpr(*KAFKA_COLUMNS))
+    ways = {
+        "from_avro": frame.withColumn("value", from_avro(functions.substring("value", 6, 2**30), STAMPED, FAILFAST))
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        store = {"large.message.payload.store.class": "local", "local.path": folder, "large.fields.paths": "stamp"}
+        for name, stages, mode in CHAINS:
+            chained = {**config, **(store if "large" in stages else {}), "value.deserializers": stages}
+            for engine in ("native", "arrow"):
+                reading = decode(chained, engine=engine, topics=topic, mode=mode)
+                ways[f"{engine}{name}"] = frame.transform(reading)
+        times = measure({name: partial(_value, way) for name, way in ways.items()}, quick=quick)
+    frame.unpersist()
+    lines = [
+        Line(name, times[name], times["from_avro"], "from_avro on a substring") for name in ways if name != "from_avro"
+    ]
+    title = "Spark decode, cached; framing of a registry, 5 small fields and an empty large one"
+    yield from tables("spark-registered", title, count, lines)
+
+
+def stamped(at: int) -> dict[str, Any]:
+    """A record of :data:`STAMPED`, of some 130 bytes with its frame."""
+    return {**record(at), "flux": [at * 0.5 + n for n in range(12)], "stamp": None}
+
+
+def _value(frame: DataFrame) -> None:
+    """Run a query that requires whole values."""
+    _sum(frame.select("value.*").where("stamp is null"))
 
 
 def _bad_records(spark: SparkSession, *, quick: bool) -> Iterator[Table]:

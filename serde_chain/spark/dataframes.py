@@ -208,7 +208,8 @@ def _decoded(
         check_worker_python(frame.sparkSession)
         value, key = fields[VALUE], fields[KEY]
         gives = (*changed_columns(columns, value, key, mode), *counted)
-        given = run_in_workers("decode", config, columns, value=value, key=key, gives=gives, mode=mode, where=others)
+        sent = _sent(columns, native, with_keys=key is not None)
+        given = run_in_workers("decode", config, sent, value=value, key=key, gives=gives, mode=mode, where=others)
         work = work.withColumn(_DECODED, given)
 
     def merged(name: str, own: Column) -> Column:
@@ -241,6 +242,15 @@ def _decoded(
     # The other columns are unchanged, whatever their names.
     steps = (_DECODED, f"{_DECODED}_error", *(f"{_DECODED}_{name}" for name in choices))
     return work.withColumns(made).drop(*steps)
+
+
+def _sent(columns: Mapping[str, Column], native: Mapping[str, Choice], *, with_keys: bool) -> Mapping[str, Column]:
+    """The columns to send to Python, each of which costs, also for rows that stay in the JVM."""
+    if not native or any(choice.markers for choice in native.values()):
+        return columns
+    # Avro with its schema's id in front needs no others.
+    used = {VALUE, "headers", *CONTEXT, *([KEY] if with_keys else [])}
+    return {name: column for name, column in columns.items() if name in used}
 
 
 def _by_column(

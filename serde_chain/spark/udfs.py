@@ -75,7 +75,8 @@ def run_in_workers(
     Raises:
         ConfigError: A part of the configuration cannot be pickled.
     """
-    plan = ReadPlan(config, tuple(columns), value, key, gives, mode, leaves_empty=leaves_empty)
+    skips = where is not None
+    plan = ReadPlan(config, tuple(columns), value, key, gives, mode, leaves_empty=leaves_empty, skips=skips)
     arguments = [functions.unix_millis(at) if name == "timestamp" else at for name, at in columns.items()]
     if where is not None:
         arguments = [functions.when(where, argument) for argument in arguments]
@@ -282,10 +283,12 @@ def _loader() -> Callable[[str, tuple[str, ...], str], Any]:
             for package in packages:
                 import_module(package)
             module, _, name = work.partition(":")
-            return getattr(import_module(module), name)
+            function = getattr(import_module(module), name)
+            import_module("serde_chain.spark.worker.archives").forget_archives()
         except ImportError as error:
             raise ImportError(
                 f"the interpreter of Spark's workers, {sys.executable}, cannot load what it needs ({error}). {hint}"
             ) from error
+        return function
 
     return load

@@ -51,6 +51,11 @@ class FieldPlan:
     removes: tuple[RemovedHeaders, ...] | None = None
     adds_headers: bool = False
 
+    @property
+    def changes_headers(self) -> bool:
+        """Whether the stages may change the record's headers."""
+        return self.restores or self.adds_headers or self.removes != ()
+
 
 @dataclass(frozen=True)
 class ReadPlan:
@@ -66,6 +71,7 @@ class ReadPlan:
         mode: ``FAILFAST``, ``PERMISSIVE`` or ``DROPMALFORMED``.
         python: The driver's interpreter, for messages.
         leaves_empty: Return null instead of a struct if neither value nor key is present.
+        skips: Whether the JVM reads some rows itself, and passes only nulls for them.
     """
 
     config: Mapping[str, object] = field(repr=False)
@@ -76,6 +82,7 @@ class ReadPlan:
     mode: str
     python: str = field(default_factory=lambda: sys.executable)
     leaves_empty: bool = False
+    skips: bool = False
 
     @property
     def alone(self) -> str:
@@ -110,7 +117,9 @@ def changed_columns(
     """
     read = {name for name, plan in ((KEY, key), (VALUE, value)) if plan is not None}
     restored = {KEY, "timestamp"} if value is not None and value.restores else set()
-    changed = [name for name in (KEY, VALUE, "headers", "timestamp") if name in read | restored | {"headers"}]
+    if any(plan.changes_headers for plan in (key, value) if plan is not None):
+        restored.add("headers")
+    changed = [name for name in (KEY, VALUE, "headers", "timestamp") if name in read | restored]
     return (*(name for name in changed if name in columns), *(() if mode == FAILFAST else ("error",)))
 
 

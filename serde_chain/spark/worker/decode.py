@@ -155,6 +155,7 @@ class _Decoder:
         self._key, self._value = (
             None if field is None else _Field(field, plan.config) for field in (plan.key, plan.value)
         )
+        self._kind = self._type_of_result()
         fields = [field for field in (self._key, self._value) if field is not None]
         self._retries = Retries(lambda: sum(field.retries for field in fields))
 
@@ -164,6 +165,19 @@ class _Decoder:
             if field is not None:
                 field.close()
 
+    def _type_of_result(self) -> Any:
+        arrow, plan = self._arrow, self._plan
+        header = arrow.struct([("key", arrow.string()), ("value", arrow.binary())])
+        types = {
+            KEY: arrow.binary() if plan.key is None else plan.key.arrow_type,
+            VALUE: arrow.binary() if plan.value is None else plan.value.arrow_type,
+            "headers": arrow.list_(header),
+            "timestamp": arrow.timestamp("us", "UTC"),
+            "error": arrow.string(),
+            RETRIES: arrow.int64(),
+        }
+        return arrow.struct([(name, types[name]) for name in plan.gives]) if plan.gives else types[plan.alone]
+
     def steps(self) -> Steps:
         """The steps of a task."""
         return Steps(frozenset() if self._value is None else self._value.markers)
@@ -172,6 +186,9 @@ class _Decoder:
         """Decode one batch of input into one or several of output."""
         columns = dict(zip(self._plan.columns, arrays, strict=False))
         _check(columns)
+        if self._plan.skips and RETRIES not in self._plan.gives and _is_empty(columns):
+            yield self._arrow.nulls(len(arrays[0]), self._kind)
+            return
         for result in self._results(columns, steps):
             for row in sorted(result.errors):
                 for error in result.errors[row]:
@@ -268,6 +285,14 @@ def _came(columns: Mapping[str, Any]) -> Any:
     """The rows in which value or key is present."""
     compute: Any = require("pyarrow.compute", "spark")
     return reduce(compute.or_, (columns[name].is_valid() for name in (VALUE, KEY) if name in columns))
+
+
+def _is_empty(columns: Mapping[str, Any]) -> bool:
+    """Whether no row of a batch has a value, or headers."""
+    return all(
+        column.null_count == len(column) or (name == "headers" and not len(column.flatten()))
+        for name, column in columns.items()
+    )
 
 
 def _null_where_empty(headers: Any) -> Any:

@@ -8,7 +8,7 @@ import pytest
 from serde_chain import DeserializerChain
 from serde_chain.base import Deserializer, RemovedHeaders, removed_headers_of
 from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.reading import reads_apart
+from serde_chain.spark.plan.reading import changed_columns, reads_apart
 from serde_chain.stages.primitives import StringDeserializer
 
 KIP = RemovedHeaders("large-message", frozenset({"large-message", "large-message-size", "large-message-digest"}))
@@ -71,3 +71,14 @@ def test_what_is_read_together(tmp_path: Path) -> None:
     assert not reads_apart([large, whole], "FAILFAST", counts=False)
     with DeserializerChain.from_config({"value.deserializers": "auto", "serde.chain.allow": "bytes"}) as chain:
         assert removed_headers_of(chain.stages) is None
+
+
+def test_headers_that_no_stage_changes_stay_in_the_jvm(tmp_path: Path) -> None:
+    columns = ("key", "value", "topic", "headers")
+
+    def changed(stages: Any) -> tuple[str, ...]:
+        return changed_columns(columns, plan(stages, tmp_path), None, "FAILFAST")
+
+    assert changed("zstd, json") == ("value",)
+    assert changed("large-message, json") == ("value", "headers")
+    assert changed([Undeclared]) == ("value", "headers")

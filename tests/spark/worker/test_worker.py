@@ -5,6 +5,7 @@ import pickle
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -356,3 +357,18 @@ def test_payloads_are_fetched_in_growing_steps(tmp_path: Path) -> None:
     fifth.unlink()
     with pytest.raises(PayloadNotFoundError, match="offset=4"):
         next(rest)
+
+
+def test_batches_that_the_jvm_reads_itself_pass_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
+    value = plan_field({"value.deserializer": "string"}, is_key=False)
+    whole = ReadPlan({"value.deserializer": "string"}, COLUMNS, value, None, ("value", "headers"), "FAILFAST")
+    skipping = pickle.dumps(replace(whole, skips=True))
+    headers, strings, numbers = pa.array([[], []], HEADERS), pa.nulls(2, pa.string()), pa.nulls(2, pa.int64())
+    nothing = (values(None, None), headers, strings, numbers, numbers, values(None, None))
+    some = (values(b"a", None), headers, pa.array(["t", None]), numbers, numbers, values(None, None))
+    [read] = decode_batches(skipping, iter([some]))
+    monkeypatch.setattr(worker._Field, "parts", None)  # no stage is called
+    [empty] = decode_batches(skipping, iter([nothing]))
+    assert empty.to_pylist() == [None, None]
+    assert empty.type == read.type
+    assert read.to_pylist()[0] == {"value": "a", "headers": None}
