@@ -17,20 +17,20 @@ _log = logging.getLogger("serde_chain")
 
 # Also under a side, a route, a registry or a mirror: key.avro.schema.file, schema.registry.ssl.ca.location.
 _NAMES: Final = (
-    "avro.schema.file", "json.schema.file", "protobuf.descriptor.set.file", "large.message.journal.path", "local.path",
-    # TLS and logins of librdkafka, Java's clients and registries
-    "ssl.ca.location", "ssl.certificate.location", "ssl.crl.location", "ssl.key.location", "ssl.keystore.location",
-    "ssl.truststore.location", "https.ca.location", "sasl.kerberos.keytab", "sasl.oauthbearer.assertion.file",
-    "sasl.oauthbearer.assertion.jwt.template.file", "sasl.oauthbearer.assertion.private.key.file",
+    "large.message.journal.path", "local.path", "sasl.kerberos.keytab",
     # of kafka-python
     "ssl_cafile", "ssl_certfile", "ssl_crlfile", "ssl_keyfile",
 )  # fmt: skip
+# By these words at the end of a key, paths of other packages' stages and stores are known too.
+_ENDS: Final = r".+\.(?:file|location)"
+# Libraries are looked for in the system's folders.
+_LIBRARY: Final = "ssl.engine.location"
 # Obstore takes its options with and without the cloud's name.
 _OF_OBSTORE: Final = (
     r"objects\.(?:(?:aws|google|azure)_)?(?:web_identity_token_file|container_authorization_token_file|"
     r"federated_token_file|service_account(?:_path)?|application_credentials)"
 )
-_KEY: Final = re.compile(rf"(?:.*\.)?(?:{'|'.join(map(re.escape, _NAMES))}|{_OF_OBSTORE})")
+_KEY: Final = re.compile(rf"{_ENDS}|(?:.*\.)?(?:{'|'.join(map(re.escape, _NAMES))}|{_OF_OBSTORE})")
 # Data keys: ``id = file:path, …``, or a key of its own for each.
 _DATA_KEYS: Final = re.compile(r"(?:.*\.)?encryption\.keys")
 _DATA_KEY: Final = re.compile(r"(?:.*\.)?encryption\.keys\..+")
@@ -47,7 +47,7 @@ def is_path(key: str) -> bool:
         >>> is_path("value.avro.schema.file"), is_path("schema.registry.ssl.ca.location"), is_path("avro.schema")
         (True, True, False)
     """
-    return _KEY.fullmatch(key) is not None
+    return _KEY.fullmatch(key) is not None and key != _LIBRARY
 
 
 def anchored(config: Mapping[str, Any], file: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.config import _builtin_options, load
-from serde_chain.config_paths import _NAMES, anchored, is_path
+from serde_chain.config_paths import anchored, is_path
 from tests.cli.conftest import run
 
 SCHEMA = '{"type": "record", "name": "R", "fields": [{"name": "id", "type": "long"}]}'
@@ -131,15 +131,22 @@ def test_all_options_that_are_paths_are_listed() -> None:
     assert [option.name for option in options if not is_path(option.name)] == []
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        name
-        for name in _NAMES
-        if name.startswith(("ssl.", "sasl.", "https.")) and name != "ssl.truststore.location"  # of Java's clients
-    ],
-)
-def test_listed_names_of_librdkafka_exist(name: str) -> None:
+LIBRDKAFKAS = (
+    "https.ca.location", "sasl.kerberos.keytab", "sasl.oauthbearer.assertion.file",
+    "sasl.oauthbearer.assertion.jwt.template.file", "sasl.oauthbearer.assertion.private.key.file", "ssl.ca.location",
+    "ssl.certificate.location", "ssl.crl.location", "ssl.key.location", "ssl.keystore.location",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIBRDKAFKAS)
+def test_paths_of_librdkafka_are_known(name: str) -> None:
+    assert is_path(name)
     # The second key ends the configuration before a client is created.
     with pytest.raises(confluent_kafka.KafkaException, match=r"serde-chain\.end"):
         confluent_kafka.Producer({name: "/nowhere", "serde-chain.end": ""})
+
+
+def test_paths_of_other_packages_are_known_by_their_names() -> None:
+    assert is_path("cipher.alphabet.file")
+    assert not is_path("profile")
+    assert not is_path("ssl.engine.location")  # a library, which the system looks for

@@ -49,9 +49,9 @@ def test_services_are_at_their_ports_and_keep_their_data(tmp_path: Path) -> None
             "sasl.password": "alice-secret",
         }
         sent: list[object] = []
-        producer = confluent_kafka.Producer(users)
-        producer.produce("spectra", b"x", on_delivery=lambda error, _message: sent.append(error))
-        assert producer.flush(60) == 0
+        plain = confluent_kafka.Producer(users)
+        plain.produce("spectra", b"x", on_delivery=lambda error, _message: sent.append(error))
+        assert plain.flush(60) == 0
         assert sent == [None]
         told = run("services", *arguments, code=1).stderr
         assert f"port {port} of 127.0.0.1 is in use. Choose another port" in told

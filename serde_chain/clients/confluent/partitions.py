@@ -21,7 +21,7 @@ _log = logging.getLogger("serde_chain")
 
 TIMEOUT_S: Final = 60.0
 # The default for the first answer: a wrong address never gives one.
-_FIRST_S: Final = 10.0
+_FIRST_S: Final = 8.0
 
 # Keys of one kind of client, which are set here.
 _OWN: Final = (
@@ -104,7 +104,7 @@ class PartitionReader:
             group: Consumer group, by which positions are kept.
             failure: The error for an unreadable topic; its context has topic, partition and offset.
             timeout_s: The longest wait for the broker, in seconds. With the default, the first answer is awaited for
-                10 s only.
+                8 s only.
             **settings: More settings of librdkafka.
 
         Raises:
