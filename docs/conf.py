@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from importlib.metadata import version as version_of
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
 
 project = "serde-chain"
 author = "The serde-chain authors"
@@ -33,3 +39,17 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
+
+
+def setup(app: Sphinx) -> None:
+    """Show a banner on each page, until CHANGELOG.md has a version."""
+    log = Path(__file__).parent.parent / "CHANGELOG.md"
+    if not re.search(r"^## \[\d", log.read_text(encoding="utf-8"), re.MULTILINE):
+        app.connect("html-page-context", _announce)
+
+
+def _announce(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object) -> None:
+    address = context["pathto"]("installation").removesuffix("#")  # "#" on the page itself
+    context["theme_announcement"] = (
+        f'Until the first release, <a href="{address}#from-a-clone">install from a clone</a>.'
+    )

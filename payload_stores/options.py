@@ -6,6 +6,7 @@ secrets all use these lists.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,6 +29,9 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+
+_UNITS: Final = {"bytes": "bytes", "ms": "milliseconds"}
+_NUMBER: Final = re.compile(r"\bwhole number( of(?= at least)|)")
 
 # First segments of librdkafka's keys. A key with such a prefix may be the client's, so only near misses of an
 # option are refused. With any other prefix that an option owns, every unknown key is refused.
@@ -100,7 +104,15 @@ class Option(Generic[T]):
             return self.parse(value)
         except ValueError as error:
             shown = f" = {value!r}" if not self.secret and _is_plain(value) else ""
-            raise ConfigError(f"{self.name}{shown}: {error}", key=self.name) from (None if self.secret else error)
+            problem = self._in_units(str(error))
+            raise ConfigError(f"{self.name}{shown}: {problem}", key=self.name) from (None if self.secret else error)
+
+    def _in_units(self, problem: str) -> str:
+        """The text of a parser's error with the unit of the key: 2MB is no number of bytes."""
+        unit = _UNITS.get(self.name.rpartition(".")[2])
+        return (
+            problem if unit is None else _NUMBER.sub(lambda found: f"whole number of {unit}{found[1] and ','}", problem)
+        )
 
     def _what_it_is(self) -> str | None:
         """A hint for a missing key; a ``doc`` beginning with a capital letter is already an instruction."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from payload_stores.options import CLIENT_PREFIXES, Option, boolean, choice, nearest, text
 from payload_stores.plugins import declared, import_object, require
-from serde_chain import bakdata_config
+from serde_chain import bakdata_config, config_paths
 from serde_chain.base import Stage
 from serde_chain.catalogue import (
     DESERIALIZE,
@@ -163,7 +163,8 @@ def load(source: Config | str | Path) -> dict[str, object]:
             16 MiB.
             Nested TOML tables become dotted keys, except for stages (``value.serializer = {class = "zstd", …}``) and
             stores (``large.message.payload.store.class = {class = "s3", …}``).
-            Keys and class names of bakdata's Java library are translated.
+            Keys and class names of bakdata's Java library are translated. Relative paths in a file count from its
+            folder; in a mapping, from the current one.
 
     Returns:
         A new dictionary.
@@ -215,7 +216,7 @@ def read(path: Path) -> str:
 
 
 def parse(path: Path, text: str) -> dict[str, object]:
-    """Parse the text of a configuration file into dotted keys, without translation.
+    """Parse the text of a configuration file into dotted keys, without translation, and with absolute paths.
 
     Args:
         path: The file; its suffix determines the format.
@@ -226,7 +227,7 @@ def parse(path: Path, text: str) -> dict[str, object]:
         MissingDependencyError: The reader for ``.properties`` files is not installed.
     """
     try:
-        return _parse(path, text)
+        return config_paths.anchored(_parse(path, text), path)
     except ConfigError:
         raise
     except ValueError as error:

@@ -416,3 +416,19 @@ def test_a_file_that_is_not_there_is_named_with_its_place(
         SerializerChain.from_config(config)
     assert hint.format(folder=tmp_path) in str(caught.value)
     assert caught.value.key is not None
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "expected"),
+    [
+        ("large.message.threshold.bytes", "2MB", "a whole number of bytes, at least 0, or auto"),
+        ("compression.max.output.bytes", "2MB", "a whole number of bytes, at least 1"),
+        ("objects.part.bytes", 1, "a whole number of bytes from 5242880 to"),
+        ("large.message.grace.ms", "1h", "a whole number of milliseconds, at least"),
+        ("compression.level", "high", "a whole number \\["),
+    ],
+)
+def test_numbers_have_units(key: str, value: object, expected: str) -> None:
+    (option,) = {option for option in _builtin_options() if option.name == key}
+    with pytest.raises(ConfigError, match=f"expected {expected}"):
+        option.read({key: value})

@@ -363,7 +363,7 @@ class HopStore(PayloadStore):
         return None
 
     def _accept(self, endpoint: Endpoint) -> None:
-        if endpoint.scheme == "http":
+        if endpoint.scheme == "http" and not endpoint.is_loopback:
             _log.warning(
                 "%s is plain http: anyone on the network can read the records and act with the credentials",
                 endpoint.url,

@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO, ClassVar, Final, cast
 
@@ -303,7 +302,6 @@ class LocalStore(references.RootedStore):
                     hint="Create the folder, mount its file system, or correct the path",
                     key=self.PATH.name,
                 ) from None
-            _tell_missing(self.path)
         except OSError as error:  # perhaps an unavailable file system; logged for the user
             _log.warning("%s = %s: %s", self.PATH.name, self.path, error.strerror)
 
@@ -409,15 +407,6 @@ def _meaning(error: OSError) -> tuple[type[PayloadStoreError], str | None]:
     if number == errno.EFBIG:
         return PayloadTooLargeError, "The file system or this process's limits allow no larger files"
     return PayloadStoreError, None
-
-
-@lru_cache(maxsize=64)
-def _tell_missing(path: Path) -> None:
-    """Warn once per process: a client opens the store for each chain and route."""
-    _log.warning(
-        "%s = %s does not exist: the first large message creates it, and there is nothing to read before",
-        *(LocalStore.PATH.name, path),
-    )
 
 
 def _is_utf8(name: str) -> bool:

@@ -89,7 +89,7 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
 
 
 class _Once(logging.Handler):
-    """Prints each warning of a store once, even if several chains and routes have the store."""
+    """Prints each warning once, even if several chains and routes have the store."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -108,13 +108,15 @@ def _warn(message: str) -> None:
 
 @contextmanager
 def _warnings_once() -> Iterator[None]:
-    stores = logging.getLogger("payload_stores")
+    loggers = [logging.getLogger(name) for name in ("payload_stores", "serde_chain")]
     handler = _Once()
-    stores.addHandler(handler)
+    for logger in loggers:
+        logger.addHandler(handler)
     try:
         yield
     finally:
-        stores.removeHandler(handler)
+        for logger in loggers:
+            logger.removeHandler(handler)
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from serde_chain.cli.output import complain
 from serde_chain.cli.produce import produce
 from serde_chain.cli.program import FAILED, Program
 from serde_chain.cli.replay import replay
+from serde_chain.cli.services import services
 from serde_chain.cli.stamp import stamp
 
 __all__ = ["commands"]
@@ -63,5 +64,6 @@ commands.add_command(migrate)
 commands.add_command(offload_server)
 commands.add_command(produce)
 commands.add_command(replay)
+commands.add_command(services)
 commands.add_command(stamp)
 commands.add_command(sweep)

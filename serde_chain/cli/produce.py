@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["produce"]
 
 _PATH = click.Path(exists=True, allow_dash=True, path_type=Path)
+_CREATION_MS: Final = 5_000
 _POLL_S: Final = 0.5
 _TOLD_ERRORS: Final = 10
 _NO_TOPIC = "Check the topic's name, or create it"
@@ -130,8 +131,10 @@ def _producer(config: Mapping[str, Any], topic: str, timeout: float) -> Producer
     from serde_chain.clients.confluent.partitions import log_error
 
     with open_reader(config, timeout) as reader:
-        reader.is_there(topic)
-    return Producer({"error_cb": log_error, **config})
+        is_there = reader.is_there(topic)
+    # A broker that creates topics has done so by then; the client would wait for another one for half a minute.
+    own = {} if is_there else {"topic.metadata.propagation.max.ms": _CREATION_MS}
+    return Producer({"error_cb": log_error, **own, **config})
 
 
 class _Sending:

@@ -1,9 +1,14 @@
 """The command line, as a user calls it."""
 
 import os
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from serde_chain.testing.services.ports import free_ports, port_answers
 
 # pyspark leaves the sockets of results to the garbage collector.
 COMMAND = [
@@ -35,3 +40,34 @@ def run(
     assert done.returncode == code, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
+
+
+def chosen_ports(*counts: int) -> list[int]:
+    """Free ports, each with the given number of free ones after it."""
+    chosen: list[int] = []
+    while len(chosen) < len(counts):
+        (port,) = free_ports(1)
+        after = range(port, port + counts[len(chosen)] + 1)
+        if not any(port_answers(each) for each in after) and not set(after) & set(chosen):
+            chosen.append(port)
+    return chosen
+
+
+@contextmanager
+def services_running(*arguments: object) -> Iterator[list[str]]:
+    """``serde-chain services``, with what it prints until its servers answer; ended by Ctrl-C."""
+    with subprocess.Popen(
+        [*COMMAND, "services", *map(str, arguments)], stdout=subprocess.PIPE, text=True, env=environment()
+    ) as process:
+        assert process.stdout is not None
+        lines = []
+        for line in process.stdout:
+            lines.append(line.strip())
+            if line.startswith("Ctrl-C"):
+                break
+        try:
+            yield lines
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest = process.communicate(timeout=60)[0]
+    assert (process.returncode, rest) == (0, "")

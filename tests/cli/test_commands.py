@@ -216,14 +216,15 @@ def test_a_wrong_order_is_told_beside_missing_settings(tmp_path: Path) -> None:
     assert any("s3.bucket is required" in line for line in lines)
 
 
-def test_a_wrong_order_is_told_beside_what_a_store_says(tmp_path: Path) -> None:
+def test_a_wrong_order_is_told_beside_a_warning(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere" / "nowhere").mkdir(parents=True)
     path = tmp_path / "client.properties"
     path.write_text(
         "value.serializers = json, large-message, zstd\nlarge.message.payload.store.class = local\n"
-        f"local.path = {tmp_path}/nowhere\n"
+        "local.path = nowhere\n"
     )
-    warning, line = run("check-config", path, code=1).stderr.splitlines()
-    assert warning.startswith("Warning: local.path = ")
+    warning, line = run("check-config", path, code=1, folder=tmp_path / "elsewhere").stderr.splitlines()
+    assert warning.startswith("Warning: local.path = nowhere counts from the configuration file's folder")
     assert "zstd (3 of 3) cannot come after large-message (2 of 3)" in line
 
 

@@ -105,6 +105,8 @@ def test_the_commands_of_the_page_run(broker: KafkaBroker, folder: Path, substit
 
 # What starts Spark runs in tests of its own: test_demo.py and test_jobs.py.
 IN_SPARK = {("demo",), ("audit",), ("migrate",), ("sweep",)}
+# Its ports are fixed ones: test_services.py.
+AT_PORTS = {("services",)}
 # They end when they are told to.
 SERVERS = {("browse",), ("offload-server", "run")}
 
@@ -134,7 +136,7 @@ def test_help_has_an_example_that_is_right(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in IN_SPARK], ids=" ".join)
+@pytest.mark.parametrize("path", [path for path in COMMANDS if path not in IN_SPARK | AT_PORTS], ids=" ".join)
 def test_the_examples_of_help_run(path: tuple[str, ...], folder: Path, substituted: dict[str, str]) -> None:
     if path[0] not in {"offload-server", "check-config"}:
         run("produce", "client.toml", substituted["images"], "m51.fits", folder=folder)

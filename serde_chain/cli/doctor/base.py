@@ -57,6 +57,7 @@ class Finding:
         timestamp_ms: Its time, in ms since the epoch.
         message: The problem.
         change: The remedy.
+        reference: The address of its payload, if that is the problem.
     """
 
     partition: int
@@ -64,6 +65,7 @@ class Finding:
     timestamp_ms: int
     message: str
     change: str
+    reference: str | None = None
 
 
 @dataclass(frozen=True)

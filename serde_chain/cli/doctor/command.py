@@ -73,9 +73,17 @@ def _table(findings: Sequence[Finding]) -> Table:
     layout.add_column("offset", justify="right", no_wrap=True)
     layout.add_column("time", no_wrap=True)
     layout.add_column("problem, and what to do")
-    for each in findings[:_ROWS]:
-        text = plain(f"{each.message}. {each.change}")
-        layout.add_row(str(each.partition), str(each.offset), iso_time(each.timestamp_ms), text)
-    if len(findings) > _ROWS:
-        layout.add_row("", "", "", f"{len(findings) - _ROWS:,} more: --json shows all")
+    groups: dict[tuple[str, str], list[Finding]] = {}
+    for each in findings:
+        groups.setdefault((each.message, each.change), []).append(each)
+    for equal in list(groups.values())[:_ROWS]:
+        first, last = equal[0], equal[-1]
+        parts = [first.message, first.change, f"Its reference: {first.reference}" if first.reference else ""]
+        if first is not last:
+            more = number(len(equal) - 1, "more record")
+            parts.append(f"The same with {more}, up to offset {last.offset} of partition {last.partition}")
+        text = " ".join(part if part.endswith((".", "?")) else f"{part}." for part in parts if part)
+        layout.add_row(str(first.partition), str(first.offset), iso_time(first.timestamp_ms), plain(text))
+    if len(groups) > _ROWS:
+        layout.add_row("", "", "", f"{len(groups) - _ROWS:,} more problems: --json shows all")
     return layout

@@ -17,6 +17,7 @@ from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
+from serde_chain.clients.confluent.client_log import with_log
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import Message
 from serde_chain.clients.confluent.plain_poll import plain_poll
@@ -107,7 +108,7 @@ class Consumer(Generic[ValueT]):
             policy = ErrorPolicy.of(setup.config)
             self._times = EntryTimes.of_config(setup.config)
             # Offsets are stored after records were returned, not when they are fetched: see ReadingLoop.
-            self._consumer = confluent_kafka.Consumer({**setup.client, _STORE.name: False})
+            self._consumer = confluent_kafka.Consumer({**with_log(setup.client), _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
         except BaseException:
             setup.close()

@@ -20,6 +20,8 @@ __all__ = ["TIMEOUT_S", "PartitionReader", "client_settings", "is_transient", "l
 _log = logging.getLogger("serde_chain")
 
 TIMEOUT_S: Final = 60.0
+# The default for the first answer: a wrong address never gives one.
+_FIRST_S: Final = 8.0
 
 # Keys of one kind of client, which are set here.
 _OWN: Final = (
@@ -101,7 +103,8 @@ class PartitionReader:
             config: Client configuration.
             group: Consumer group, by which positions are kept.
             failure: The error for an unreadable topic; its context has topic, partition and offset.
-            timeout_s: The longest wait for the broker, in seconds.
+            timeout_s: The longest wait for the broker, in seconds. With the default, the first answer is awaited for
+                8 s only.
             **settings: More settings of librdkafka.
 
         Raises:
@@ -125,6 +128,7 @@ class PartitionReader:
             "error_cb": self._note_error,
         }
         self._last_error = ""
+        self._has_answered = timeout_s != TIMEOUT_S
         self._paused: list[Any] = []
         self._consumer = make_client(self.kafka.Consumer, config, {**own, **settings})
 
@@ -355,13 +359,13 @@ class PartitionReader:
         return f"{what}: {error.str()}{known}"
 
     def _ask(self, topic: str | None, method: Any, *arguments: object, **options: object) -> Any:
-        deadline = time.monotonic() + self.timeout_s
+        deadline = time.monotonic() + (self.timeout_s if self._has_answered else _FIRST_S)
         wait_s = _TICK_S
         while True:
             if "timeout" in options:
                 options["timeout"] = max(0.0, min(wait_s, deadline - time.monotonic()))
             try:
-                return method(*arguments, **options)
+                answer = method(*arguments, **options)
             except self.kafka.KafkaException as error:
                 name = error.args[0].name()
                 is_soon = name in _SOON or (name in _LATER and "timeout" in options)
@@ -377,3 +381,5 @@ class PartitionReader:
                 raise self.failure(self._problem(what, error.args[0]), hint=hint, topic=topic).marked(
                     transient=is_transient(error.args[0])
                 ) from error
+            self._has_answered = True
+            return answer

@@ -23,6 +23,7 @@ from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
+from serde_chain.clients.confluent.client_log import with_log
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
@@ -134,7 +135,7 @@ class Producer(Generic[ValueT]):
             setup, limits = limited(setup)
             self._journal = setup.open_journal()
             is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
-            client = setup.client if limits.topics is None else _giving_way(setup)
+            client = with_log(setup.client if limits.topics is None else _giving_way(setup))
             self._producer = confluent_kafka.Producer(_shielded(client) if is_idempotent else client)
             setup, self._payloads = _with_payloads(setup, self._producer)
             setup.tell_cluster(self._producer.cluster_id)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from payload_stores import forks
+from serde_chain.clients.confluent.client_log import without_log
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBED, limit_of, limit_without
 
@@ -50,7 +51,7 @@ class ConfluentAdmin:
         with self._connecting:
             client = self._client
             if client is None:
-                client = self._client = AdminClient(self._settings)
+                client = self._client = AdminClient(without_log(self._settings))
                 client.poll(0)  # fetches a token, if there is a callback for tokens
         resource = ConfigResource(ResourceType.TOPIC, topic)
         (asked,) = client.describe_configs([resource], request_timeout=timeout_s).values()

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from payload_stores.options import Option
+from payload_stores.options import Option, content
 from serde_chain import config as configuration
 from serde_chain.catalogue import bare_key
 from serde_chain.config import Config
@@ -46,7 +46,9 @@ def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> d
         path = None if option is None else option.read({option.name: value})
         if option is not None and isinstance(path, str):
             try:
-                loaded[name] = option.file(path) if callable(option.file) else Path(path).read_bytes()
+                loaded[name] = option.file(path) if callable(option.file) else content(path, name)
             except (OSError, ValueError) as error:
-                raise ConfigError(f"{name} = {path!r} cannot be read: {error}", key=name) from error
+                reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+                hint = f"It was looked for at {Path(path).absolute()}" if isinstance(error, FileNotFoundError) else None
+                raise ConfigError(f"{name} = {path!r} cannot be read: {reason}", hint=hint, key=name) from error
     return loaded

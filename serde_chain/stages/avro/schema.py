@@ -235,7 +235,8 @@ def _of_file(path: str | bytes) -> tuple[str, LookUp | None]:
         if isinstance(path, str) and _is_json(path):
             named, hint = "", f"It is the path of a file; for the schema itself, set {SCHEMA.name}"
             error = OSError(error.errno, error.strerror) if isinstance(error, OSError) else error  # without the text
-        raise ConfigError(f"{key}{named} cannot be read: {error}", hint=hint, key=key) from error
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error  # without the path again
+        raise ConfigError(f"{key}{named} cannot be read: {reason}", hint=hint, key=key) from error
 
 
 def _remedy(key: str, source: Any, path: str | bytes | None) -> str:

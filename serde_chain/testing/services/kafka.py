@@ -58,6 +58,7 @@ class KafkaBroker(Service):
 
     name = "kafka"
     port_count = 3
+    fixed_count = 2
 
     def __init__(
         self,
@@ -66,6 +67,8 @@ class KafkaBroker(Service):
         config: Mapping[str, str] | None = None,
         memory: str = "512m",
         version: str | None = None,
+        port: int | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Describe the broker; `start` or a ``with`` statement starts it.
 
@@ -75,8 +78,10 @@ class KafkaBroker(Service):
             memory: Maximum heap of its JVM.
             version: Version of Kafka, one of `jars.BROKER_VERSIONS`; by default the first of them, or that of the
                 environment variable ``SERDE_CHAIN_KAFKA``. Share groups (KIP-932) take 4.2.
+            port: The port without authentication; the one with SCRAM is the next. By default both are free ones.
+            folder: Where topics and records are kept after the end, for the next start; by default a temporary folder.
         """
-        super().__init__()
+        super().__init__(port=port, folder=folder)
         self.users = dict(_USERS if users is None else users)
         self._config = dict(config or {})
         self._memory = memory
@@ -196,6 +201,9 @@ class KafkaBroker(Service):
         logging = folder / "log4j2.properties"
         logging.write_text(_LOGGING)
         java = [system_java(), *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
+        start = [*java[:1], f"-Xmx{self._memory}", *java[1:], "kafka.Kafka", str(properties)]
+        if (folder / "data" / "meta.properties").exists():  # of an earlier start
+            return start
         format_storage = [*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties)]
         for user, password in self.users.items():
             for mechanism in _MECHANISMS:
@@ -204,7 +212,7 @@ class KafkaBroker(Service):
         if done.returncode != 0:
             message = f"the kafka server's storage could not be formatted:\n{done.stdout}{done.stderr}"
             raise ServiceStartError(message)
-        return [*java[:1], f"-Xmx{self._memory}", *java[1:], "kafka.Kafka", str(properties)]
+        return start
 
     def _properties(self, folder: Path) -> dict[str, str]:
         plain, sasl, controller = self._ports

@@ -34,6 +34,8 @@ class OffloadServer(Service):
         permissions: str | None = None,
         announce: bool = False,
         arguments: Iterable[str] = (),
+        port: int | None = None,
+        folder: Path | None = None,
     ) -> None:
         """Describe the server; `start` or a ``with`` statement starts it.
 
@@ -45,8 +47,10 @@ class OffloadServer(Service):
             permissions: Content of an ACL file, which decides instead.
             announce: Write the address to the broker's topic ``sys.metadata``.
             arguments: Further arguments of the command.
+            port: The endpoint's port; by default a free one.
+            folder: Where index and payloads are kept after the end; by default a temporary folder.
         """
-        super().__init__()
+        super().__init__(port=port, folder=folder)
         self.users = dict(_USERS if users is None else users)
         self._store = store
         self._store_config = store_config

@@ -26,13 +26,14 @@ def free_ports(count: int) -> list[int]:
     for port in random.sample(_RANGE, k=len(_RANGE)):
         if len(ports) == count:
             return ports
-        if _can_bind(port):
+        if can_bind(port):
             ports.append(port)
     message = f"no {count} free TCP ports on {HOST} between {_RANGE.start} and {_RANGE.stop}"
     raise ServiceStartError(message)
 
 
-def _can_bind(port: int) -> bool:
+def can_bind(port: int) -> bool:
+    """Whether a server can listen on a port of 127.0.0.1."""
     with socket.socket() as candidate:
         try:
             candidate.bind((HOST, port))

@@ -15,10 +15,12 @@ from typing import ClassVar, Self
 
 from serde_chain.testing.services import supervise
 from serde_chain.testing.services.errors import ServiceStartError
-from serde_chain.testing.services.ports import free_ports
+from serde_chain.testing.services.ports import HOST, can_bind, free_ports
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 25
+# Between SIGTERM and SIGKILL, for a server whose data is kept.
+_GRACE_SECONDS = 20
 
 
 class ServiceProcess:
@@ -36,6 +38,7 @@ class ServiceProcess:
         *,
         environment: Mapping[str, str] | None = None,
         grace: float = 0,
+        keeps: bool = False,
     ) -> None:
         """Start the server; call `wait_until` to wait for it.
 
@@ -46,16 +49,17 @@ class ServiceProcess:
             environment: Variables in addition to those of this process.
             grace: Seconds between SIGTERM and SIGKILL on stopping; 0 means SIGKILL at once, for a server with
                 disposable data.
+            keeps: Whether the folder stays when the server ends.
         """
         self.name = name
         self.log = folder / f"{name}.log"
         self._folder = folder
-        self._grace = grace
+        self._keeps = keeps
         # A child forked from this process inherits this object, but does not own the server.
         self._owner = os.getpid()
         with self.log.open("ab") as log:
             self._supervisor = subprocess.Popen(
-                [sys.executable, "-I", supervise.__file__, str(grace), str(folder), *command],
+                [sys.executable, "-I", supervise.__file__, str(grace), "" if keeps else str(folder), *command],
                 stdin=subprocess.PIPE,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -108,9 +112,9 @@ class ServiceProcess:
         self._end(b"k")
 
     def stop(self) -> None:
-        """Stop the server and remove its folder. A second call has no effect."""
+        """Stop the server and remove its folder, unless it is kept. A second call has no effect."""
         self._end(b"")
-        if self._owner == os.getpid():
+        if self._owner == os.getpid() and not self._keeps:
             # The supervisor has done so, unless the server ended by itself.
             shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -130,17 +134,26 @@ class ServiceProcess:
 
 
 class Service(ABC):
-    """A server with ports on 127.0.0.1 and a temporary folder, as a context manager."""
+    """A server with ports on 127.0.0.1 and a folder, as a context manager."""
 
     name: ClassVar[str]
     """Its name in messages."""
     port_count: ClassVar[int] = 1
     """Number of ports that it listens on."""
+    fixed_count: ClassVar[int] = 1
+    """How many of them follow a chosen port; the others are free ones."""
     start_seconds: ClassVar[float] = 60
     """Maximum duration of its start on a slow machine."""
 
-    def __init__(self) -> None:
-        """Create the service without starting it; `start`, or entering the context, does."""
+    def __init__(self, *, port: int | None = None, folder: Path | None = None) -> None:
+        """Create the service without starting it; `start`, or entering the context, does.
+
+        Args:
+            port: The port that clients connect to; by default a free one.
+            folder: Where the data is kept after the end, for the next start; by default a temporary folder.
+        """
+        self._fixed_ports = [] if port is None else [port + number for number in range(self.fixed_count)]
+        self._kept = None if folder is None else folder.absolute()
         self._process: ServiceProcess | None = None
         self._folder: Path | None = None
         self._ports: list[int] = []
@@ -169,24 +182,45 @@ class Service(ABC):
         attempts = 3
         while self._process is None:
             attempts -= 1
-            self._folder = Path(tempfile.mkdtemp(prefix=f"serde-chain-{self.name}-"))
-            self._ports = free_ports(self.port_count)
+            self._ports = self._choose_ports()
+            self._folder = self._kept or Path(tempfile.mkdtemp(prefix=f"serde-chain-{self.name}-"))
+            self._folder.mkdir(parents=True, exist_ok=True)
             try:
                 self._command = self._prepare(self._folder)
                 self._launch()
             except ServiceStartError as error:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                self._forget()
                 # Another program may have taken a port since the check.
                 if attempts == 0 or "in use" not in str(error):
                     raise
             except BaseException:
-                shutil.rmtree(self._folder, ignore_errors=True)
+                self._forget()
                 raise
         return self
 
+    def _choose_ports(self) -> list[int]:
+        for port in self._fixed_ports:
+            if not can_bind(port):
+                message = f"the {self.name} server cannot start: port {port} of {HOST} is in use"
+                raise ServiceStartError(f"{message}. Choose another port, or end the program that uses it")
+        return [*self._fixed_ports, *free_ports(self.port_count - len(self._fixed_ports))]
+
+    def _forget(self) -> None:
+        """Remove what a server that did not start has written, unless the folder is the user's."""
+        if self._folder is not None and self._kept is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
     def _launch(self) -> None:
         assert self._folder is not None  # noqa: S101 - for mypy: set by `start`
-        process = ServiceProcess(self.name, self._command, self._folder, environment=self._environment())
+        keeps = self._kept is not None
+        process = ServiceProcess(
+            self.name,
+            self._command,
+            self._folder,
+            environment=self._environment(),
+            grace=_GRACE_SECONDS if keeps else 0,
+            keeps=keeps,
+        )
         try:
             process.wait_until(self._ready, seconds=self.start_seconds)
         except BaseException:
@@ -206,10 +240,15 @@ class Service(ABC):
         self._launch()
 
     def stop(self) -> None:
-        """Stop the server and remove its data. Does nothing if it is not running."""
+        """Stop the server and remove its data, unless it is kept. Does nothing if it is not running."""
         if self._process is not None:
             self._process.stop()
             self._process = None
+
+    @property
+    def running(self) -> bool:
+        """Whether the server is running."""
+        return self._process is not None and self._process.running
 
     def _port(self, number: int = 0) -> int:
         if not self._ports:

@@ -7,7 +7,7 @@ from typing import Self
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from serde_chain.testing.services.errors import ServiceStartError
-from serde_chain.testing.services.ports import HOST
+from serde_chain.testing.services.ports import HOST, can_bind
 from serde_chain.testing.services.s3_endpoint import S3Endpoint
 
 
@@ -25,10 +25,14 @@ class S3Server(S3Endpoint):
     access_key = "test-access-key"
     secret_key = "test-secret-key"  # noqa: S105 - any is accepted
 
-    def __init__(self) -> None:
-        """Create the server without starting it; `start`, or entering the context, does."""
+    def __init__(self, *, port: int = 0) -> None:
+        """Create the server without starting it; `start`, or entering the context, does.
+
+        Args:
+            port: Its port; 0 for a free one.
+        """
         self._server: ThreadedMotoServer | None = None
-        self._port = 0
+        self._port = port
 
     @property
     def url(self) -> str:
@@ -41,6 +45,9 @@ class S3Server(S3Endpoint):
 
     def start(self) -> Self:
         """Start the server."""
+        if self._port and not can_bind(self._port):
+            message = f"the S3 server cannot start: port {self._port} of {HOST} is in use"
+            raise ServiceStartError(message)
         requests = logging.getLogger("werkzeug")
         if requests.level == logging.NOTSET:
             requests.setLevel(logging.ERROR)  # it would print a line for every request

@@ -17,7 +17,7 @@ _API = "/apis/ccompat/v7"
 
 
 class SchemaRegistry(Service):
-    """A schema registry with in-memory storage.
+    """A schema registry, in memory unless it has a folder.
 
     Example:
         >>> with SchemaRegistry() as registry:  # doctest: +SKIP
@@ -55,8 +55,10 @@ class SchemaRegistry(Service):
 
     def _prepare(self, folder: Path) -> list[str]:
         program = registry_program()
+        kept = [] if self._kept is None else [f"-Dapicurio.datasource.url=jdbc:h2:file:{folder / 'registry'}"]
         return [
             java_21(),
+            *kept,
             "-Xmx512m",
             "-XX:+UseSerialGC",
             "-XX:TieredStopAtLevel=1",

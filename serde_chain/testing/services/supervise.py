@@ -3,10 +3,10 @@
 A killed process runs no cleanup, but the kernel closes its end of the pipe that is this program's standard input. This
 program waits for that. It imports nothing from the project, so it starts in milliseconds.
 
-Arguments: seconds between SIGTERM and SIGKILL (0: SIGKILL at once), a folder to remove at the end, then the server's
-command. A byte on standard input means: kill the server at once, as a crash would, and keep the folder. End of input
-means: stop the server and remove the folder. If the server ends by itself, so does this program, with the server's exit
-code.
+Arguments: seconds between SIGTERM and SIGKILL (0: SIGKILL at once), a folder to remove at the end (empty: none), then
+the server's command. A byte on standard input means: kill the server at once, as a crash would, and keep the folder.
+End of input means: stop the server and remove the folder. If the server ends by itself, so does this program, with the
+server's exit code.
 """
 
 import contextlib
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
             child.wait(float(grace) or None)
     _kill_group(child, signal.SIGKILL)  # the server's remaining children
     code = child.wait()
-    if message == b"" or asked_to_stop:
+    if folder and (message == b"" or asked_to_stop):
         shutil.rmtree(folder, ignore_errors=True)
     return code if code >= 0 else 128 - code
 

@@ -200,10 +200,34 @@ def test_problems_of_records_as_rows(cluster: Make, tmp_path: Path) -> None:
     assert lines[at + 1].split() == ["partition", "offset", "time", "problem,", "and", "what", "to", "do"]
     partition, offset, when, *problem = lines[at + 2].split()
     assert (partition, offset, when[-1], problem[:2]) == ("0", "4", "Z", ["the", "data"])
+    told = " ".join(" ".join(lines[at + 2 : -1]).split())
+    assert told.endswith("The same with 19 more records, up to offset 23 of partition 0.")
     assert "\x1b" not in "".join(lines)
     found = json.loads(run("doctor", path, looked.topic, "--quiet", "--json", code=1).stdout.splitlines()[-1])
     assert [row["offset"] for row in found["records"]] == list(range(4, 24))
-    assert found["records"][0].keys() == {"partition", "offset", "timestamp_ms", "message", "change"}
+    keys = {"partition", "offset", "timestamp_ms", "message", "change", "reference"}
+    assert found["records"][0].keys() == keys
+
+
+@pytest.mark.full
+def test_a_wrong_store_is_an_error_though_small_records_are_readable(cluster: Make, tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    looked = cluster(**{"large.message.payload.store.class": "local", "local.path": str(wrong)})
+    looked = replace(looked, topic=(topic := f"{looked.topic}-large"))
+    looked.broker.create_topic(topic)
+    writer = {**looked.config, "large.message.threshold.bytes": 100, "local.path": str(right)}
+    with Producer(writer) as producer:
+        for size in (1000, 1, 1000, 1000, 1):
+            producer.produce(topic, {"x": os.urandom(size).hex()}, key=b"a")
+    told = run("doctor", write(looked.config, tmp_path), topic, "--quiet", code=1, columns=None).stdout
+    assert (
+        f"error    records ({topic}): 3 of the newest 5 records are unreadable: each whose payload is in the store (3)"
+        in told
+    )
+    words = " ".join(told.split())
+    assert words.count("the reference is not followed") == 1
+    assert words.count(f"Its reference: file://{right}/{topic}/") == 1
+    assert "The same with 2 more records, up to offset 3 of partition 0" in words
 
 
 def test_a_store_that_is_away_is_no_problem_of_records(cluster: Make) -> None:
@@ -316,7 +340,7 @@ WRONG: dict[str, tuple[dict[str, object], dict[str, str], str, Level, str]] = {
     ),
     "deserializers that do not undo the serializers": (
         {"value.deserializers": "large-message, json"},
-        {}, "deserializers", Level.ERROR, "json, compress, large-message",
+        {}, "deserializers", Level.ERROR, "json, zstd, large-message",
     ),
     "records of other stages than the readers'": (
         {"value.serializers": None, "value.deserializers": "large-message, json"},

@@ -365,6 +365,8 @@ def test_plain_http(opened: Any, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         opened("http://host")
         opened("https://host")
+        opened("http://localhost:1")
+        opened("http://127.0.0.1:1")
     assert [record.message.split()[0] for record in caplog.records] == ["http://host"]
     with pytest.raises(ConfigError, match=r"hop\.allow\.http"):
         opened("http://host", hop_allow_http="false")

@@ -123,3 +123,19 @@ class TableStore(MemoryStore):
 )
 def test_files_are_read_wherever_the_option_stands(alphabet: Path, place: Callable[[Any], Any]) -> None:
     assert load(place({ALPHABET.name: str(alphabet)})) == place({ALPHABET.name: alphabet.read_bytes()})
+
+
+def test_relative_paths_of_a_configuration_file_count_from_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc" / "r.avsc").write_text('"string"')
+    config = tmp_path / "etc" / "client.toml"
+    config.write_text(
+        '"value.deserializers" = ["large-message", "avro"]\n"avro.schema.file" = "r.avsc"\n'
+        '"large.message.payload.store.class" = "local"\n"local.path" = "payloads"\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    loaded = load(config)
+    assert loaded["avro.schema.file"] == b'"string"'
+    assert loaded["local.path"] == str(tmp_path / "etc" / "payloads")  # a worker has another current folder

@@ -1,0 +1,63 @@
+"""The log of librdkafka: Python's, with one line for a broker that does not answer, instead of one every second."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["with_log", "without_log"]
+
+# With one of these, the user has chosen where the log goes.
+_CHOSEN: Final = ("logger", "log_cb", "log_level", "log.queue", "debug")
+_FOLD_S: Final = 60.0
+_MOST: Final = 100
+# As in: FAIL [rdkafka#producer-1] [thrd:kafka:9092/bootstrap]: kafka:9092/bootstrap: Connect to ipv4#… failed: …
+_FAILED: Final = re.compile(
+    r"FAIL \[[^\]]*\] \[[^\]]*\]: (?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: (?P<what>.*)", re.DOTALL
+)
+_AFTER: Final = re.compile(r" ?\(after \d+ms in state \w+[^)]*\)")
+_ADDRESS: Final = re.compile(r"ipv[46]#\S+")
+
+
+class _Folded(logging.Filter):
+    """Lets each failure of a connection pass once a minute, in words that say what to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        failed = _FAILED.fullmatch(record.getMessage())
+        if failed is None:
+            return True
+        text, now = _AFTER.sub("", failed["what"]), time.monotonic()
+        # A name such as localhost may have several addresses.
+        told = self._seen.get(key := f"{failed['broker']} {_ADDRESS.sub('', text)}")
+        if told is not None and now - told < _FOLD_S:
+            return False
+        if len(self._seen) >= _MOST:
+            self._seen.clear()
+        self._seen[key] = now
+        hint = "" if text.endswith(("?", ".")) else "; check bootstrap.servers and that the broker runs"
+        record.msg, record.args = f"{failed['broker']}: {text}{hint}. The client keeps trying", ()
+        return True
+
+
+_log: Final = logging.getLogger("serde_chain.librdkafka")
+_log.addFilter(_Folded())
+
+
+def with_log(client: Mapping[str, Any]) -> dict[str, Any]:
+    """A client's settings with its log in the logger ``serde_chain.librdkafka``, unless they choose another one.
+
+    The log is written by the calls ``poll``, ``flush`` and the like.
+    """
+    return dict(client) if any(name in client for name in _CHOSEN) else {**client, "logger": _log}
+
+
+def without_log(client: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a client whose errors are raised, beside one that has the log."""
+    return dict(client) if any(name in client for name in _CHOSEN) else {**client, "log_level": 0}

@@ -1,0 +1,98 @@
+"""Relative paths in a configuration file: they count from the file's folder, not from the current one.
+
+Otherwise the same file would mean other files, depending on where a program starts.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+__all__ = ["anchored", "is_path"]
+
+_log = logging.getLogger("serde_chain")
+
+# Also under a side, a route, a registry or a mirror: key.avro.schema.file, schema.registry.ssl.ca.location.
+_NAMES: Final = (
+    "large.message.journal.path", "local.path", "sasl.kerberos.keytab",
+    # of kafka-python
+    "ssl_cafile", "ssl_certfile", "ssl_crlfile", "ssl_keyfile",
+)  # fmt: skip
+# By these words at the end of a key, paths of other packages' stages and stores are known too.
+_ENDS: Final = r".+\.(?:file|location)"
+# Libraries are looked for in the system's folders.
+_LIBRARY: Final = "ssl.engine.location"
+# Obstore takes its options with and without the cloud's name.
+_OF_OBSTORE: Final = (
+    r"objects\.(?:(?:aws|google|azure)_)?(?:web_identity_token_file|container_authorization_token_file|"
+    r"federated_token_file|service_account(?:_path)?|application_credentials)"
+)
+_KEY: Final = re.compile(rf"{_ENDS}|(?:.*\.)?(?:{'|'.join(map(re.escape, _NAMES))}|{_OF_OBSTORE})")
+# Data keys: ``id = file:path, …``, or a key of its own for each.
+_DATA_KEYS: Final = re.compile(r"(?:.*\.)?encryption\.keys")
+_DATA_KEY: Final = re.compile(r"(?:.*\.)?encryption\.keys\..+")
+_IN_DATA_KEYS: Final = re.compile(r"(=\s*file:)([^,]+?)(?=\s*(?:,|\Z))")
+_FILE: Final = "file:"
+# Values with a meaning of their own: librdkafka looks for the machine's certificates.
+_WORDS: Final = frozenset({"probe"})
+
+
+def is_path(key: str) -> bool:
+    """Whether a key's value is the path of a file or folder.
+
+    Example:
+        >>> is_path("value.avro.schema.file"), is_path("schema.registry.ssl.ca.location"), is_path("avro.schema")
+        (True, True, False)
+    """
+    return _KEY.fullmatch(key) is not None and key != _LIBRARY
+
+
+def anchored(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """A configuration whose relative paths are replaced by absolute ones, which count from its file's folder.
+
+    A path that exists only in the current folder is warned of, and counts from the file's folder all the same.
+
+    Args:
+        config: The content of the file, by dotted keys.
+        file: The file. Pipes (``/dev/fd/63``, ``/dev/stdin``) have no folder: paths count from the current one.
+    """
+    here = Path.cwd()
+    folder = here if file.absolute().parts[1:2] in {("dev",), ("proc",)} else file.absolute().parent
+    return {key: _value(key, value, folder, here) for key, value in config.items()}
+
+
+def _value(key: str, value: Any, folder: Path, here: Path) -> Any:
+    if isinstance(value, list):
+        return [_value(key, item, folder, here) for item in value]
+    if isinstance(value, Mapping):  # a stage or a store with options of its own, or data keys by id
+        keys = _DATA_KEYS.fullmatch(key) is not None
+        return {name: _value(f"{key}.{name}" if keys else name, item, folder, here) for name, item in value.items()}
+    if not isinstance(value, str):
+        return value
+    if is_path(key):
+        return _absolute(key, value, folder, here)
+    if _DATA_KEYS.fullmatch(key):
+        return _IN_DATA_KEYS.sub(lambda found: found[1] + _absolute(key, found[2], folder, here), value)
+    is_file = _DATA_KEY.fullmatch(key) is not None and value.strip().startswith(_FILE)
+    return _FILE + _absolute(key, value.strip().removeprefix(_FILE), folder, here) if is_file else value
+
+
+def _absolute(key: str, value: str, folder: Path, here: Path) -> str:
+    path = value.strip()
+    # A null byte is refused by the stage, which names its key.
+    if not path or path in _WORDS or "\0" in path or Path(path).is_absolute():
+        return value
+    new, old = folder / path, here / path
+    if old != new and old.exists() and not new.exists():
+        _log.warning(
+            "%s = %s counts from the configuration file's folder, which does not have it: %s. Only the current folder "
+            "has it: %s. Move it, or write the whole path",
+            key,
+            path,
+            new,
+            old,
+        )
+    return str(new)

@@ -1,0 +1,57 @@
+"""``serde-chain services``: trial servers at chosen ports, whose data stays for the next start."""
+
+from pathlib import Path
+
+import confluent_kafka
+import httpx2
+import pytest
+
+from serde_chain import Consumer, Producer
+from serde_chain.testing.services.ports import port_answers
+from tests.cli.conftest import chosen_ports, run, services_running
+
+SCHEMA = {"schema": '"string"'}
+
+
+@pytest.mark.full
+def test_services_are_at_their_ports_and_keep_their_data(tmp_path: Path) -> None:
+    """Two starts of a broker, a registry and an offload server take half a minute."""
+    port, registry, s3, endpoint = chosen_ports(1, 0, 0, 0)
+    broker = {"bootstrap.servers": f"localhost:{port}", "value.serializer": "string", "value.deserializer": "string"}
+    subjects = f"http://localhost:{registry}/apis/ccompat/v7/subjects"
+    arguments = ("--port", port, "--registry", registry, "--folder", tmp_path / "data")
+    with services_running("images", *arguments, "--s3", s3, "--offload-server", endpoint) as lines:
+        assert lines[0] == f"Kafka: localhost:{port}, with the topics images, sys.metadata"
+        assert lines[1].startswith(f"Kafka with users: localhost:{port + 1} (SASL_PLAINTEXT, SCRAM-SHA-512, user alice")
+        assert f"Schema registry: http://localhost:{registry}/apis/ccompat/v7" in lines
+        assert "s3.bucket = payloads" in lines
+        assert f"s3.endpoint.url = http://localhost:{s3}" in lines
+        assert f"Offload server: http://localhost:{endpoint} (announced in sys.metadata)" in lines
+        with Producer(broker) as producer:
+            producer.produce("images", "kept")
+        httpx2.post(f"{subjects}/images-value/versions", json=SCHEMA).raise_for_status()
+    assert not port_answers(port)
+
+    with services_running("images", "spectra", *arguments) as lines:
+        assert lines[0].endswith("with the topics images, spectra, sys.metadata")
+        reader = {**broker, "group.id": "g", "auto.offset.reset": "earliest"}
+        with Consumer(reader) as consumer:
+            consumer.subscribe(["images"])
+            message = consumer.poll(60)
+        assert message is not None
+        assert message.value() == "kept"
+        assert httpx2.get(subjects).json() == ["images-value"]
+        users = {
+            "bootstrap.servers": f"localhost:{port + 1}",
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": "alice-secret",
+        }
+        sent: list[object] = []
+        plain = confluent_kafka.Producer(users)
+        plain.produce("spectra", b"x", on_delivery=lambda error, _message: sent.append(error))
+        assert plain.flush(60) == 0
+        assert sent == [None]
+        told = run("services", *arguments, code=1).stderr
+        assert f"port {port} of 127.0.0.1 is in use. Choose another port" in told
