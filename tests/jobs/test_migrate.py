@@ -1,10 +1,15 @@
 """Records and their payloads move from one topic, store or format to another: each once, in order."""
 
+import itertools
+import multiprocessing
+import os
 import shutil
+import signal
 import threading
 import time
 from contextlib import closing, suppress
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import confluent_kafka
@@ -14,7 +19,8 @@ from confluent_kafka import TopicPartition
 from payload_stores.base import PayloadStore
 from serde_chain import ConfigError, Consumer, Producer
 from serde_chain.errors import JobError
-from serde_chain.jobs import MigrateReport
+from serde_chain.jobs import MigrateReport, copying
+from serde_chain.jobs import migrate as migrate_locally
 from serde_chain.jobs.local.checkpoint import LocalCheckpoint
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.jobs.conftest import Config, Migrate, Send, payload, stored
@@ -113,6 +119,61 @@ def test_a_transaction_that_a_killed_task_has_left_open(
         place = TopicPartition(copy, 0, 2, "2 2 0")
         task.send_offsets_to_transaction([place], group.consumer_group_metadata())
     assert migrate(config, target, source, copy, checkpoint=checkpoint).records == 1
+    assert read(target, copy) == read(config, source)
+
+
+def migrate_and_be_killed(arguments: tuple[Any, ...], checkpoint: Path, commit: int, *, behind: bool) -> None:
+    """Migrate in transactions of up to ten records, and be killed before or behind the commit of one of them."""
+    real, count = copying._Copy._commit, 0
+
+    def commit_or_die(self: copying._Copy) -> None:
+        nonlocal count
+        count += self._next != self.done
+        if count == commit and not behind:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(self)
+        if count == commit:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    # By this clock, a transaction ends behind the first records.
+    clock = SimpleNamespace(monotonic=itertools.count(step=0.1).__next__)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(copying, "time", clock)
+        patch.setattr(copying, "_TAKE", 10)
+        patch.setattr(copying, "_TRANSACTION_S", 0.25)
+        patch.setattr(copying._Copy, "_commit", commit_or_die)
+        migrate_locally(*arguments, checkpoint=checkpoint)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(300)
+def test_a_killed_migration_goes_on_where_it_was(
+    *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
+) -> None:
+    """With records that were written but not committed, and with commits that the checkpoint does not have."""
+    source, copy = new_topic(1), new_topic(1)
+    send(source, *map(payload, range(55)))
+    reached = [0]
+    for commit, behind in ((2, False), (2, True), (1, False), (1, True)):
+        process = multiprocessing.get_context("spawn").Process(
+            target=migrate_and_be_killed,
+            args=((config, target, source, copy), checkpoint, commit),
+            kwargs={"behind": behind},
+        )
+        process.start()
+        process.join(100)
+        assert process.exitcode == -signal.SIGKILL
+        state = LocalCheckpoint(checkpoint).read()
+        assert state is not None
+        assert state.under_way
+        settings = {"bootstrap.servers": config["bootstrap.servers"], "group.id": f"{state.name}-0"}
+        with closing(confluent_kafka.Consumer({**settings, "isolation.level": "read_uncommitted"})) as group:
+            [place] = group.committed([TopicPartition(copy, 0)], 30)
+        reached.append(place.offset)
+    none, one, three, same, four = reached
+    assert none < one < three == same < four < 55
+    report = migrate(config, target, source, copy, checkpoint=checkpoint)
+    assert report == MigrateReport(55 - four, 55 - four, 0)
     assert read(target, copy) == read(config, source)
 
 

@@ -97,7 +97,7 @@ def test_messages_of_protobuf(tmp_path: Path, seeds: range) -> None:
                 continue
             count += 1
             data = [*(message.SerializeToString(deterministic=True) for message in messages), None]
-            config = described(kind, tmp_path / f"{kind.DESCRIPTOR.full_name}.desc")
+            config = described(kind, tmp_path / str(seed) / f"{kind.DESCRIPTOR.full_name}.desc")
             reading, writing = ({**config, f"value.{side}": "protobuf"} for side in ("deserializer", "serializer"))
             field = plan_field(reading, is_key=False)
             plan = ReadPlan(reading, ("value",), field, None, gives=(), mode="FAILFAST", python=sys.executable)
