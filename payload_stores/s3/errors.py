@@ -104,9 +104,11 @@ def refuse_pages(http_response: Any, **_: object) -> None:
     Raises:
         PayloadStoreUnavailableError: It is a page.
     """
+    if http_response.status_code not in {200, 206}:
+        return
     headers = http_response.headers
     is_page = str(headers.get("content-type", "")).startswith("text/html") and headers.get("content-length") != "0"
-    if is_page and http_response.status_code in {200, 206} and not headers.get("etag"):
+    if is_page and not headers.get("etag"):
         raise PayloadStoreUnavailableError(
             f"the server answered {http_response.status_code} with an HTML page",
             hint="Is s3.endpoint.url the address of the S3 API, and not of a console, a proxy or a login page?",

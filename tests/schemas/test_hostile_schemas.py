@@ -78,8 +78,8 @@ PROTO = 'syntax = "proto3"; '
 PROTOBUF = {
     "thousand levels": PROTO + "message M { " * 1000 + "}" * 1000,
     "more than a megabyte": PROTO + "message M {" + ";" * (1 << 20) + "}",
-    "a file": PROTO + 'import "/etc/passwd"; message M {}',
-    "an address": PROTO + 'import "http://127.0.0.1/m.proto"; message M {}',
+    "a file": PROTO + 'import "/etc/passwd"; message M { root.Login login = 1; }',
+    "an address": PROTO + 'import "http://127.0.0.1/m.proto"; message M { m.M m = 1; }',
     "itself": PROTO + 'import "record"; message M {}',
     "a name for two messages": PROTO + "message M {} message M {}",
     "a comment without an end": PROTO + "/*" + "*" * 1_000_000,
@@ -107,6 +107,13 @@ def test_protobuf(first: Registry, name: str) -> None:
         read(first, "protobuf", b"\0")
     assert raised.value.about_record
     assert len(str(raised.value)) < 1000
+
+
+@pytest.mark.parametrize("address", ["/etc/passwd", "file:///etc/passwd", "http://127.0.0.1/m.proto"])
+def test_imports_that_no_message_uses_are_not_followed(first: Registry, address: str) -> None:
+    first.keep("PROTOBUF", PROTO + f'import "{address}"; message M {{}}')
+    assert read(first, "protobuf", b"\0").DESCRIPTOR.full_name == "M"
+    assert first.asked == 1
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from serde_chain.schemas.framing import GLUE
 from serde_chain.schemas.parts import FREE_PARTS
 from serde_chain.schemas.schema_id import is_compressed
 from serde_chain.stages.avro.arrow.narrow import narrowed
-from serde_chain.stages.avro.arrow.types import ArrowColumn
+from serde_chain.stages.avro.arrow.types import ArrowColumn, TooManyFieldsError
 from serde_chain.stages.avro.decimal import readable
 from serde_chain.stages.avro.native import ColumnDecoder, Native
 from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT, AvroReader, FindsReaders
@@ -328,14 +328,15 @@ class AvroBatch(BatchForm):
         """Fail a record that brings its own schema, which determines the column and has no Arrow type.
 
         Raises:
-            DecodeError: The record's own schema, as in container files; others bring other schemas.
+            DecodeError: The record's own schema, as in container files; others bring other schemas. Also a registered
+                one with too many fields, which only a hostile writer registers.
             ConfigError: A registered schema: of all records that name it, which no error policy may pass over.
         """
         if self._stage.schema is None:
             try:
                 self._column(schema)
             except ConfigError as error:
-                if self._frames is not None:
+                if self._frames is not None and not isinstance(error, TooManyFieldsError):
                     raise
                 raise DecodeError(f"the record's schema has no Arrow type: {error.message}", hint=error.hint) from error
 

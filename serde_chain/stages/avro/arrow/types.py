@@ -18,7 +18,7 @@ from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import bare, decimal_of, kind
 
-__all__ = ["ArrowColumn", "arrow_type"]
+__all__ = ["ArrowColumn", "TooManyFieldsError", "arrow_type"]
 
 _MAX_PRECISION: Final = 38
 _SIMPLE: Final = {
@@ -108,6 +108,10 @@ def _in_microseconds(array: Any, kind: Any, arrow: Any) -> Any:
     return arrow.Array.from_buffers(kind, len(array), array.buffers()[:2], offset=array.offset, children=[children])
 
 
+class TooManyFieldsError(ConfigError):
+    """A schema has more fields than a column may have."""
+
+
 class _Types:
     def __init__(self, named: Mapping[str, Any], *, as_read: bool) -> None:
         self._arrow = require("pyarrow", "spark")
@@ -121,7 +125,7 @@ class _Types:
         """The type of a schema, and whether its values may be null."""
         self._left -= 1
         if self._left < 0:
-            raise ConfigError(
+            raise TooManyFieldsError(
                 f"a column of the Avro schema would have more than {MOST_FIELDS} fields",
                 hint="Read into an avro.reader.schema with the required fields only",
                 key="avro.reader.schema",
