@@ -162,7 +162,6 @@ def test_what_was_renewed_after_the_listing_stays(
     assert [json.loads(line)["reference"] for line in report.manifest.read_text().splitlines()] == [gone]
 
 
-@pytest.mark.full
 def test_what_came_to_the_topic_after_it_was_read_stays(
     sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore
 ) -> None:
@@ -485,8 +484,9 @@ def settings_of(kind: str, server: S3Server, bucket: str) -> Config:
     return settings.get(kind, {})
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("kind", ["s3", "objects", "kafka"])
+@pytest.mark.parametrize(
+    "kind", ["kafka", pytest.param("s3", marks=pytest.mark.full), pytest.param("objects", marks=pytest.mark.full)]
+)
 def test_other_stores(
     *, sweep: Sweep, config: Config, topic: str, send: Send, kind: str, s3_server: S3Server, bucket: str
 ) -> None:
