@@ -25,9 +25,7 @@ SPARK = {
     "write": "tests/spark/test_sink.py::test_encode[auto]",
     "payloads": "tests/spark/test_resolve.py::test_resolve[arrow]",
     "fields": "tests/spark/test_large_fields.py::test_decode[arrow]",
-    "sweep": "tests/jobs/test_sweep.py::test_orphans_go_and_what_is_in_use_stays[spark]",
-    "audit": "tests/jobs/test_audit.py::test_placeholders_that_are_unreadable_are_problems[spark]",
-    "migrate": "tests/jobs/test_migrate.py::test_all_of_a_record_is_kept[spark]",
+    "jobs": "tests/jobs/test_sweep.py::test_orphans_go_and_what_is_in_use_stays[spark]",
 }
 """What `make test` has of Spark: a test, with its parameters or with all of them."""
 

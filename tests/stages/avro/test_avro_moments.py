@@ -64,7 +64,7 @@ def reader(**config: Any) -> DeserializerChain:
     return DeserializerChain.from_config({"value.deserializers": "avro", **config})
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", ["field", *(pytest.param(each, marks=pytest.mark.full) for each in [*PLACES][1:])])
 @pytest.mark.parametrize(("base", "logical", "refused", "read"), TYPES)
 def test_rows_and_columns_agree(place: str, base: str, logical: str, refused: Any, read: Any) -> None:
     wrap, frame, shape = PLACES[place]

@@ -65,7 +65,7 @@ WAYS: dict[str, Way] = {
 }
 
 
-@pytest.fixture(params=["s3", "objects"])
+@pytest.fixture(params=["s3", pytest.param("objects", marks=pytest.mark.full)])
 def stored(
     request: pytest.FixtureRequest, s3_server: S3Server
 ) -> Iterator[tuple[dict[str, Any], CountingRelay, bytes, Headers]]:

@@ -71,6 +71,7 @@ def test_messages_and_dictionaries(cases: list[Case]) -> None:
     assert count > 600
 
 
+@pytest.mark.full
 def test_columns(cases: list[Case]) -> None:
     count = 0
     for kind, _, data in each(cases):
@@ -85,6 +86,7 @@ def test_columns(cases: list[Case]) -> None:
     assert count > 100
 
 
+@pytest.mark.full
 def test_registered_texts_without_a_class(cases: list[Case]) -> None:
     with context_registry() as registry:
         for at, one in enumerate(cases[:REGISTERED]):

@@ -16,6 +16,7 @@ SEEDS: Final = range(200)
 WRITTEN: Final = range(0, 200, 3)
 
 
+@pytest.mark.full
 def test_files_of_installed_packages(tmp_path: Path) -> None:
     names = defaultdict(set)
     names[include()] = {path.relative_to(include()).as_posix() for path in include().rglob("*.proto")}
@@ -37,6 +38,7 @@ def written_to(folder: Path, texts: dict[str, str]) -> Path:
     return folder
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("syntax", range(len(SYNTAXES)), ids=SYNTAXES)
 def test_ugly_files(tmp_path: Path, syntax: int) -> None:
     for seed in SEEDS[syntax :: len(SYNTAXES)]:
