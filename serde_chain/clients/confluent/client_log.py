@@ -16,8 +16,10 @@ _FOLD_S: Final = 60.0
 _MOST: Final = 100
 # As in: FAIL [rdkafka#producer-1] [thrd:kafka:9092/bootstrap]: kafka:9092/bootstrap: Connect to ipv4#… failed: …
 _FAILED: Final = re.compile(
-    r"FAIL \[[^\]]*\] \[[^\]]*\]: (?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: (?P<what>.*)", re.DOTALL
+    r"FAIL \[.*?\] \[.*?\]: (?:\w+Coordinator: )?(?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: (?P<what>.*)", re.DOTALL
 )
+# Of other failures, the text itself has the reason: a login that is refused, a certificate.
+_NO_ANSWER: Final = re.compile(r"Connect to |Failed to resolve |Connection setup timed out")
 _AFTER: Final = re.compile(r" ?\(after \d+ms in state \w+[^)]*\)")
 _ADDRESS: Final = re.compile(r"ipv[46]#\S+")
 
@@ -41,8 +43,9 @@ class _Folded(logging.Filter):
         if len(self._seen) >= _MOST:
             self._seen.clear()
         self._seen[key] = now
-        hint = "" if text.endswith(("?", ".")) else "; check bootstrap.servers and that the broker runs"
-        record.msg, record.args = f"{failed['broker']}: {text}{hint}. The client keeps trying", ()
+        hint = "; check bootstrap.servers and that the broker runs" if _NO_ANSWER.match(text) else ""
+        end = "" if text.endswith(("?", ".")) else "."
+        record.msg, record.args = f"{failed['broker']}: {text}{hint}{end} The client keeps trying", ()
         return True
 
 

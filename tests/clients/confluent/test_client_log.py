@@ -1,5 +1,6 @@
 """A broker that does not answer makes one line in the log, and not one every second."""
 
+import itertools
 import logging
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +16,13 @@ LINE = (
     "Connection refused (after {ms}ms in state CONNECT)"
 )
 
+# The log of a process remembers what it has told: each test begins an hour later.
+_starts = itertools.count(1000.0, 3600.0)
+
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    now = [1000.0]
+    now = [next(_starts)]
     monkeypatch.setattr("serde_chain.clients.confluent.client_log.time.monotonic", lambda: now[0])
     return now
 
@@ -36,6 +40,42 @@ def test_a_failure_is_told_once_a_minute(clock: list[float], caplog: pytest.LogC
         told.format("kafka-b"),
         told.format("kafka-a"),
     ]
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_broker_has_one_line_by_each_of_its_names(caplog: pytest.LogCaptureFixture) -> None:
+    log = logging.getLogger("serde_chain.librdkafka")
+    for name in ("[::1]:9092/bootstrap", "sasl_plaintext://[::1]:9092/1", "GroupCoordinator: [::1]:9092"):
+        log.error(
+            "FAIL [rdkafka#consumer-1] [thrd:%s]: %s: Connect to ipv6#[::1]:9092 failed: Connection refused "
+            "(after 0ms in state CONNECT)",
+            name.partition(": ")[0],
+            name,
+        )
+    (told,) = caplog.messages
+    assert told.startswith("[::1]:9092: Connect to ipv6#[::1]:9092 failed: Connection refused; check bootstrap.servers")
+
+
+@pytest.mark.parametrize(
+    ("problem", "is_of_address"),
+    [
+        ("Failed to resolve 'kafka-a:9092': Name or service not known", True),
+        ("Connection setup timed out in state CONNECT", True),
+        ("SASL authentication error: Authentication failed: invalid credentials with SASL mechanism PLAIN", False),
+        ("SSL handshake failed: certificate verify failed: verify that ssl.ca.location is correct", False),
+        ("Disconnected", False),
+        ("Disconnected while requesting ApiVersion: might be caused by a connection to an SSL listener?", False),
+    ],
+)
+@pytest.mark.usefixtures("clock")
+def test_only_a_broker_that_does_not_answer_is_looked_for(
+    problem: str, is_of_address: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = f"FAIL [rdkafka#producer-1] [thrd:kafka-a:9092/1]: kafka-a:9092/1: {problem} (after 1ms in state CONNECT)"
+    logging.getLogger("serde_chain.librdkafka").error(line)
+    hint = "; check bootstrap.servers and that the broker runs" if is_of_address else ""
+    end = "" if problem.endswith("?") else "."
+    assert caplog.messages == [f"kafka-a:9092: {problem}{hint}{end} The client keeps trying"]
 
 
 def test_other_lines_pass(caplog: pytest.LogCaptureFixture) -> None:
