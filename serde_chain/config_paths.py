@@ -59,9 +59,24 @@ def anchored(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
         config: The content of the file, by dotted keys.
         file: The file. Pipes (``/dev/fd/63``, ``/dev/stdin``) have no folder: paths count from the current one.
     """
-    here = Path.cwd()
-    folder = here if file.absolute().parts[1:2] in {("dev",), ("proc",)} else file.absolute().parent
+    here = _current_folder()
+    absolute = here / file
+    folder = here if absolute.parts[1:2] in {("dev",), ("proc",)} else absolute.parent
     return {key: _value(key, value, folder, here) for key, value in config.items()}
+
+
+def _current_folder() -> Path:
+    try:
+        return Path.cwd()
+    except FileNotFoundError:  # it was removed, and an absolute path of a file does not need it
+        return Path()
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # the name is too long, or its folder may not be entered: the error of opening it names the key
+        return False
 
 
 def _value(key: str, value: Any, folder: Path, here: Path) -> Any:
@@ -86,7 +101,7 @@ def _absolute(key: str, value: str, folder: Path, here: Path) -> str:
     if not path or path in _WORDS or "\0" in path or Path(path).is_absolute():
         return value
     new, old = folder / path, here / path
-    if old != new and old.exists() and not new.exists():
+    if old != new and _exists(old) and not _exists(new):
         _log.warning(
             "%s = %s counts from the configuration file's folder, which does not have it: %s. Only the current folder "
             "has it: %s. Move it, or write the whole path",

@@ -115,6 +115,18 @@ def test_a_file_that_only_the_current_folder_has_is_warned_of(file: Path, caplog
     assert caplog.messages == []
 
 
+def test_a_current_folder_that_is_gone_is_not_needed(file: Path) -> None:
+    Path.cwd().rmdir()
+    assert load(file)["local.path"] == str(file.parent / "payloads")
+
+
+def test_a_path_that_the_system_refuses_is_left_to_its_user(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A name that is too long, or a folder that may not be entered: the stage or store names its key."""
+    name = "x" * 300
+    assert anchored({"local.path": name}, file) == {"local.path": str(file.parent / name)}
+    assert caplog.messages == []
+
+
 def test_check_config_shows_absolute_paths(file: Path) -> None:
     Path("payloads").mkdir()
     result = run("check-config", file, "--json")
