@@ -41,8 +41,7 @@ class CompiledPart(BuildHookInterface[Any]):
         """
         library = build()
         if version == "editable":
-            if library is not None:
-                put_in_place(library)
+            put_in_place(library)
             return
         self._folder = tempfile.TemporaryDirectory()
         bill = Path(self._folder.name, BILL)
@@ -114,7 +113,9 @@ def called(command: list[str]) -> str:
     """The output of a program."""
     # The library is the same for all Pythons: none is asked what it is like, and it links none.
     environment = {**os.environ, "PYO3_NO_PYTHON": "1", "PYO3_BUILD_EXTENSION_MODULE": "1"}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    # cargo writes UTF-8; compilers and linkers that it calls, the encoding of the system.
+    run = subprocess.run(command, env=environment, capture_output=True, encoding="utf-8", errors="replace", check=True)
+    return run.stdout
 
 
 def reason(error: OSError | subprocess.CalledProcessError) -> str:
@@ -125,9 +126,12 @@ def reason(error: OSError | subprocess.CalledProcessError) -> str:
     return next((line for line in lines if line.startswith("error")), lines[0])
 
 
-def put_in_place(library: Path) -> None:
-    """Copy the library beside the modules that import it, unless the same is there."""
+def put_in_place(library: Path | None) -> None:
+    """Copy the library beside the modules that import it, unless the same is there; without one, remove an old one."""
     target = ROOT / MODULE
+    if library is None:
+        target.unlink(missing_ok=True)
+        return
     if target.exists() and target.read_bytes() == library.read_bytes():
         return
     # A new file, since processes may have loaded the old one.
@@ -148,6 +152,4 @@ def bill_of_materials(*, with_crates: bool) -> str:
 
 
 if __name__ == "__main__":
-    built = build()
-    if built is not None:
-        put_in_place(built)
+    put_in_place(build())

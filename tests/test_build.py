@@ -113,6 +113,28 @@ def test_what_processes_have_loaded_is_replaced_not_written_to(
     assert list(target.parent.iterdir()) == [target]
 
 
+def test_an_old_library_does_not_stay_in_place(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be used, although the line says that the compiled part is missing."""
+    monkeypatch.setattr(hook, "ROOT", tmp_path)
+    target = tmp_path / hook.MODULE
+    target.parent.mkdir()
+    target.write_bytes(b"old")
+    for _ in range(2):
+        hook.put_in_place(None)
+        assert not target.exists()
+
+
+def test_bytes_that_are_no_text_do_not_end_a_build(
+    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Compilers write in the encoding of their system."""
+    put_on_path(tmp_path / "bin", r"printf 'error: no linker in /caf\351\n' >&2; exit 1", monkeypatch)
+    assert hook.build() is None
+    assert "(error: no linker in /caf\ufffd)" in capfd.readouterr().err
+
+
 def wheel_of(folder: Path, name: str, *, has: bool, bill: str) -> Path:
     path = folder / name
     with zipfile.ZipFile(path, "w") as archive:
