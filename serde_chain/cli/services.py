@@ -54,7 +54,7 @@ def services(  # noqa: PLR0917, click passes them by name
     """
     from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
 
-    with ExitStack() as stack, stopped_by_signals() as stop:
+    with ExitStack() as stack:
         click.echo("Starting …", err=True)
         broker = stack.enter_context(KafkaBroker(port=port, folder=folder / "kafka"))
         running: list[Service] = [broker]
@@ -80,11 +80,13 @@ def services(  # noqa: PLR0917, click passes them by name
             )
             running.append(endpoint)
             _say("Offload server", f"{endpoint.url} (announced in {_METADATA})")
-        click.echo(f"Ctrl-C ends it; the data stays in {folder.absolute()}")
-        while not stop.wait(_TICK_S):
-            for server in running:
-                if not server.running:
-                    raise click.ClickException(f"the {server.name} server has ended: see {folder}/*/{server.name}.log")
+        with stopped_by_signals() as stop:
+            click.echo(f"Ctrl-C ends it; the data stays in {folder.absolute()}")
+            while not stop.wait(_TICK_S):
+                for server in running:
+                    if not server.running:
+                        message = f"the {server.name} server has ended: see {folder}/*/{server.name}.log"
+                        raise click.ClickException(message)
 
 
 def _say(name: str, what: str) -> None:

@@ -1,5 +1,6 @@
 """``serde-chain services``: trial servers at chosen ports, whose data stays for the next start."""
 
+import signal
 from pathlib import Path
 
 import confluent_kafka
@@ -7,10 +8,28 @@ import httpx2
 import pytest
 
 from serde_chain import Consumer, Producer
+from serde_chain.cli.commands import commands
+from serde_chain.testing.services import KafkaBroker
 from serde_chain.testing.services.ports import port_answers
 from tests.cli.conftest import chosen_ports, run, services_running
 
 SCHEMA = {"schema": '"string"'}
+
+
+def test_an_interrupted_start_goes_no_further(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first start downloads Kafka."""
+
+    def interrupted(_: KafkaBroker) -> None:
+        signal.raise_signal(signal.SIGINT)
+        pytest.fail("the start goes on")
+
+    monkeypatch.setattr(KafkaBroker, "start", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        commands(["services", "images", "--folder", str(tmp_path)], prog_name="serde-chain")
+    assert ended.value.code == 130
+    assert "Interrupted" in capsys.readouterr().err
 
 
 @pytest.mark.full
