@@ -358,18 +358,23 @@ class PartitionReader:
         known = f" ({self._last_error})" if self._last_error and self._last_error != error.str() else ""
         return f"{what}: {error.str()}{known}"
 
+    def _deadline(self, began: float) -> float:
+        return began + (self.timeout_s if self._has_answered else _FIRST_S)
+
     def _ask(self, topic: str | None, method: Any, *arguments: object, **options: object) -> Any:
-        deadline = time.monotonic() + (self.timeout_s if self._has_answered else _FIRST_S)
+        began = time.monotonic()
         wait_s = _TICK_S
         while True:
             if "timeout" in options:
-                options["timeout"] = max(0.0, min(wait_s, deadline - time.monotonic()))
+                options["timeout"] = max(0.0, min(wait_s, self._deadline(began) - time.monotonic()))
             try:
                 answer = method(*arguments, **options)
             except self.kafka.KafkaException as error:
                 name = error.args[0].name()
+                # The broker's own error, of a group that is being loaded, for example, is an answer.
+                self._has_answered = self._has_answered or name in _SOON
                 is_soon = name in _SOON or (name in _LATER and "timeout" in options)
-                if is_soon and time.monotonic() < deadline:
+                if is_soon and time.monotonic() < self._deadline(began):
                     # A connected broker may be slow; the wait for a disconnected one is in ticks.
                     wait_s *= 2 if name == "_TIMED_OUT" else 1
                     time.sleep(_SOON_S)

@@ -58,6 +58,36 @@ def test_waits_are_short_at_first_and_long_enough_for_a_slow_broker() -> None:
     assert waits == [0.5, 0.5, 1, 2, 4]
 
 
+@pytest.mark.parametrize(("answers", "waited_s"), [((), 8), (("COORDINATOR_LOAD_IN_PROGRESS",), 60), ((None,), 60)])
+def test_a_broker_that_has_answered_is_waited_for_longer(
+    answers: tuple[str | None, ...], waited_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of the broker is an answer."""
+    now, left = [0.0], list(answers)
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    def asked(*, timeout: float) -> str:
+        name = left.pop(0) if left else "_TRANSPORT"
+        if name is None:
+            return "metadata"
+        passes(timeout)
+        raise confluent_kafka.KafkaException(confluent_kafka.KafkaError(getattr(confluent_kafka.KafkaError, name)))
+
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=passes)
+    with (
+        PartitionReader({"bootstrap.servers": "127.0.0.1:1"}, "group", failure=JobError) as reader,
+        monkeypatch.context() as patched,
+    ):
+        patched.setattr("serde_chain.clients.confluent.partitions.time", clock)
+        if answers == (None,):
+            reader._ask("topic", asked, timeout=60)
+        with pytest.raises(JobError, match="the broker did not answer"):
+            reader._ask("topic", asked, timeout=60)
+    assert now[0] == pytest.approx(waited_s, abs=1)
+
+
 @pytest.mark.parametrize(("isolation", "end"), [("read_committed", 2), ("read_uncommitted", 3)])
 def test_the_bounds_of_partitions(broker: KafkaBroker, new_topic: NewTopic, isolation: str, end: int) -> None:
     topic = new_topic(3)
