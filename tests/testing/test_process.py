@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from serde_chain.testing.services.errors import ServiceStartError
-from serde_chain.testing.services.ports import free_ports, http_answers, port_answers
+from serde_chain.testing.services.ports import HOST, can_bind, free_ports, http_answers, port_answers
 from serde_chain.testing.services.process import Service, ServiceProcess
 
 SLEEP = [sys.executable, "-c", "import time; time.sleep(60)"]
@@ -185,3 +185,14 @@ def test_ports_are_free_and_distinct() -> None:
     ports = free_ports(50)
     assert len(set(ports)) == 50
     assert not any(port_answers(port) for port in ports[:5])
+
+
+def test_the_port_of_a_server_that_ended_with_open_connections_is_free() -> None:
+    """It closed them, so that the system remembers them for a minute."""
+    with socket.create_server((HOST, 0)) as server:
+        port = server.getsockname()[1]
+        assert not can_bind(port)
+        with socket.create_connection((HOST, port)) as client:
+            server.accept()[0].close()
+            assert client.recv(1) == b""
+    assert can_bind(port)

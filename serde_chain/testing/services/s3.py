@@ -47,7 +47,7 @@ class S3Server(S3Endpoint):
         """Start the server."""
         if self._port and not can_bind(self._port):
             message = f"the S3 server cannot start: port {self._port} of {HOST} is in use"
-            raise ServiceStartError(message)
+            raise ServiceStartError(f"{message}. Choose another port, or end the program that uses it")
         requests = logging.getLogger("werkzeug")
         if requests.level == logging.NOTSET:
             requests.setLevel(logging.ERROR)  # it would print a line for every request
