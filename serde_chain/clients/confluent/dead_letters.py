@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 from payload_stores import forks
 from payload_stores.message_headers import headers_of
 from serde_chain.clients.client_chains import for_producer
+from serde_chain.clients.confluent.client_log import without_log
 from serde_chain.clients.confluent.partitions import is_transient, log_error
 from serde_chain.clients.dead_letters import Letter, Origin, letters, not_taken, taken
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
@@ -126,7 +127,7 @@ class DeadLetters:
             "message.timeout.ms": int(self._seconds * 1000),
         }
         try:
-            return confluent_kafka.Producer({"error_cb": log_error, **for_producer(self._client), **own})
+            return confluent_kafka.Producer({"error_cb": log_error, **without_log(for_producer(self._client)), **own})
         except (TypeError, ValueError) as error:
             raise ConfigError(f"the producer for the dead-letter topic refuses its configuration: {error}") from error
 

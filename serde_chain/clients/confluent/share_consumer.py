@@ -17,6 +17,7 @@ from payload_stores.options import Option, choice
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import LOCK, MAX_POLL_INTERVAL, ClientChains, for_producer, warn_of_other_side
+from serde_chain.clients.confluent.client_log import with_log, without_log
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import DecodedMessage, decode_message
 from serde_chain.clients.confluent.uninterrupted_poll import UninterruptedPoll
@@ -91,7 +92,7 @@ class ShareConsumer:
             self._is_explicit = _MODE.read(setup.config) == _EXPLICIT
             self._policy = ErrorPolicy.of(setup.config)
             # A record must be rejected or released although the others are accepted implicitly.
-            self._consumer = confluent_kafka.ShareConsumer({**setup.client, _MODE.name: _EXPLICIT})
+            self._consumer = confluent_kafka.ShareConsumer({**with_log(setup.client), _MODE.name: _EXPLICIT})
             self._polls = UninterruptedPoll(self._consumer.poll)
             setup.tell_cluster(self._topics.cluster_id)
         except BaseException:
@@ -351,7 +352,7 @@ class _Topics:
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         if self._admin is None:
-            self._admin = AdminClient(for_producer(self._client))
+            self._admin = AdminClient(without_log(for_producer(self._client)))
         return self._admin.list_topics(*(() if topic is None else (topic,)), timeout=timeout)
 
     def cluster_id(self, timeout: float = -1) -> str:

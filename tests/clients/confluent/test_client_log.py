@@ -3,11 +3,13 @@
 import itertools
 import logging
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from serde_chain import Consumer, Producer
+from serde_chain import Consumer, Producer, ShareConsumer
+from serde_chain.clients.confluent import dead_letters, share_consumer
 from serde_chain.clients.confluent.client_log import with_log, without_log
 from serde_chain.testing.services.ports import free_ports
 
@@ -91,6 +93,22 @@ def test_a_chosen_log_stays(key: str) -> None:
     assert with_log({key: 1}) == without_log({key: 1}) == {key: 1}
 
 
+def test_the_clients_beside_one_with_the_log_are_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each would write the same failure of the broker, every second."""
+    made: list[dict[str, Any]] = []
+
+    def client(given: dict[str, Any]) -> Any:
+        made.append(given)
+        return SimpleNamespace(list_topics=lambda **_: None)
+
+    settings = {"bootstrap.servers": "127.0.0.1:1"}
+    monkeypatch.setattr(dead_letters, "confluent_kafka", SimpleNamespace(Producer=client))
+    monkeypatch.setattr(share_consumer, "AdminClient", client)
+    dead_letters.DeadLetters(None, settings, "dead", 1000)._open()
+    share_consumer._Topics(settings).list_topics()
+    assert [given["log_level"] for given in made] == [0, 0]
+
+
 def _producing(config: dict[str, Any]) -> Producer[Any]:
     producer: Producer[Any] = Producer({**config, "message.timeout.ms": 1000})
     producer.produce("images", b"x")
@@ -103,7 +121,13 @@ def _consuming(config: dict[str, Any]) -> Consumer[Any]:
     return consumer
 
 
-@pytest.mark.parametrize("make", [_producing, _consuming])
+def _sharing(config: dict[str, Any]) -> ShareConsumer:
+    consumer = ShareConsumer({**config, "group.id": "g"})
+    consumer.subscribe(["images"])
+    return consumer
+
+
+@pytest.mark.parametrize("make", [_producing, _consuming, _sharing])
 def test_a_client_without_a_broker_says_so(
     make: Callable[[dict[str, Any]], Any], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
