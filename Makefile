@@ -18,6 +18,7 @@
 #   make lint           ruff, mypy --strict, import-linter
 #   make lint-native    rustfmt and clippy
 #   make audit          known vulnerabilities of what is pinned (asks OSV)
+#   make audit-crates   those of the compiled part's crates: needs cargo-audit
 #   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
 #   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
 #   make bench          benchmarks side by side, into benchmarks/report: make bench ARGS="--check chain avro"
@@ -30,7 +31,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo build test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit docs tables bench bench-pure dist wheels lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo build test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit audit-crates docs tables bench bench-pure dist wheels lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -178,8 +179,10 @@ lint: venv
 audit: venv
 	$(BIN)/pip-audit --vulnerability-service osv --disable-pip --progress-spinner off \
 		$(foreach pins,build dev lock wheels,--requirement requirements/$(pins).txt) $(ARGS)
-	@if cargo audit --version >/dev/null 2>&1; then cargo audit --file native/Cargo.lock; else \
-		echo "The crates of native/ were not looked up: cargo install cargo-audit" >&2; fi
+
+# Of the crates: needs cargo-audit.
+audit-crates:
+	cargo audit --file native/Cargo.lock
 
 # A link, an anchor or a reference that leads nowhere is an error.
 docs: venv tables

@@ -21,8 +21,9 @@ _NAMES: Final = (
     # of kafka-python
     "ssl_cafile", "ssl_certfile", "ssl_crlfile", "ssl_keyfile",
 )  # fmt: skip
-# By these words at the end of a key, paths of other packages' stages and stores are known too.
-_ENDS: Final = r".+\.(?:file|location)"
+# By these words at the end of a key, paths of other packages' stages and stores are known too. A location is a path
+# in TLS's keys alone: elsewhere it may be a region.
+_ENDS: Final = r".+\.file|(?:.*\.)?(?:ssl\.(?:.+\.)?|https\.ca\.)location"
 # Libraries are looked for in the system's folders.
 _LIBRARY: Final = "ssl.engine.location"
 # Obstore takes its options with and without the cloud's name.
@@ -36,6 +37,7 @@ _DATA_KEYS: Final = re.compile(r"(?:.*\.)?encryption\.keys")
 _DATA_KEY: Final = re.compile(r"(?:.*\.)?encryption\.keys\..+")
 _IN_DATA_KEYS: Final = re.compile(r"(=\s*file:)([^,]+?)(?=\s*(?:,|\Z))")
 _FILE: Final = "file:"
+_PIPE: Final = re.compile(r"/dev/(?:fd/|std(?:in|out|err)\Z)|/proc/")
 # Values with a meaning of their own: librdkafka looks for the machine's certificates.
 _WORDS: Final = frozenset({"probe"})
 
@@ -61,7 +63,7 @@ def anchored(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """
     here = _current_folder()
     absolute = here / file
-    folder = here if absolute.parts[1:2] in {("dev",), ("proc",)} else absolute.parent
+    folder = here if _PIPE.match(str(absolute)) else absolute.parent
     return {key: _value(key, value, folder, here) for key, value in config.items()}
 
 

@@ -143,6 +143,17 @@ def test_all_options_that_are_paths_are_listed() -> None:
     assert [option.name for option in options if not is_path(option.name)] == []
 
 
+@pytest.mark.parametrize("name", ["my.kms.location", "queue.location", "file"])
+def test_what_may_be_something_else_stays(name: str) -> None:
+    assert not is_path(name)
+
+
+def test_files_in_shared_memory_have_a_folder() -> None:
+    assert anchored({"local.path": "payloads"}, Path("/dev/shm/job/client.toml")) == {  # noqa: S108, nothing is written
+        "local.path": "/dev/shm/job/payloads"  # noqa: S108
+    }
+
+
 LIBRDKAFKAS = (
     "https.ca.location", "sasl.kerberos.keytab", "sasl.oauthbearer.assertion.file",
     "sasl.oauthbearer.assertion.jwt.template.file", "sasl.oauthbearer.assertion.private.key.file", "ssl.ca.location",

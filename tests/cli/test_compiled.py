@@ -10,7 +10,7 @@ from serde_chain.cli.check_config import print_config
 from serde_chain.cli.doctor.base import Look
 from serde_chain.cli.doctor.records import compiled
 from serde_chain.spark import explain
-from serde_chain.stages.avro.native import library
+from serde_chain.stages.avro.native import find, library
 
 CONFIG = {"value.deserializers": "avro", "avro.schema": '"int"'}
 
@@ -19,13 +19,13 @@ CONFIG = {"value.deserializers": "avro", "avro.schema": '"int"'}
 def absence(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str | None]:
     """Why there is no compiled part; None with it."""
     monkeypatch.setenv("SERDE_CHAIN_NATIVE", request.param)
-    library.cache_clear()
+    find.cache_clear()
     if request.param == "off":
         yield "serde-chain is run with SERDE_CHAIN_NATIVE = off"
     else:
         yield None if library() is not None else "serde-chain is built without its compiled part"
     monkeypatch.undo()
-    library.cache_clear()
+    find.cache_clear()
 
 
 def test_explain(absence: str | None) -> None:

@@ -19,7 +19,7 @@ from payload_stores.plugins import require
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["INSTALL", "NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "absence", "library", "native"]
+__all__ = ["INSTALL", "NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "absence", "find", "library", "native"]
 
 _log = logging.getLogger(__name__)
 
@@ -33,6 +33,7 @@ NATIVE: Final = Option(
 INSTALL: Final = "Install a wheel for this platform, or install from source where cargo runs (Rust 1.88 or newer)"
 # Hides the compiled part from a process, as if serde-chain was built without it; builds leave it out (hatch_build.py).
 _SWITCH: Final = "SERDE_CHAIN_NATIVE"
+_MODULE: Final = "serde_chain._native"
 # The interface that this version of serde-chain uses.
 _INTERFACE: Final = 3
 
@@ -213,19 +214,30 @@ def native(config: Mapping[str, object]) -> Native | None:
 
 def absence() -> str:
     """Why :func:`library` finds nothing: how serde-chain is built or run."""
-    return f"run with {_SWITCH} = off" if os.environ.get(_SWITCH) == "off" else "built without its compiled part"
+    return find()[1]
+
+
+def library() -> _Library | None:
+    """The compiled part, with the interface used here; None without it."""
+    return find()[0]
 
 
 @cache
-def library() -> _Library | None:
-    """The compiled part, with the interface used here; None without it."""
+def find() -> tuple[_Library | None, str]:
+    """Look for the compiled part, once.
+
+    Returns:
+        The compiled part, or None; and why there is none.
+    """
     if os.environ.get(_SWITCH) == "off":
-        return None
+        return None, f"run with {_SWITCH} = off"
     try:
-        module = import_module("serde_chain._native")
+        module = import_module(_MODULE)
     except ModuleNotFoundError:
-        return None
+        return None, "built without its compiled part"
     except ImportError as error:
-        _log.warning("serde_chain._native cannot be loaded, so fastavro reads and writes Avro: %s", error)
-        return None
-    return cast(_Library, module) if module.INTERFACE == _INTERFACE else None
+        _log.warning("%s cannot be loaded, so fastavro reads and writes Avro: %s", _MODULE, error)
+        return None, f"unable to load its compiled part ({error})"
+    if module.INTERFACE != _INTERFACE:  # in place, of other sources
+        return None, "beside a compiled part of other sources (make build)"
+    return cast(_Library, module), ""

@@ -248,18 +248,24 @@ def test_any_record_goes_through_a_chain_and_damage_is_told(data: st.DataObject,
             assert error.message  # noqa: PT017, as above
 
 
-@pytest.mark.parametrize("found", [None, types.SimpleNamespace(INTERFACE=0), "switched off"])
-def test_the_compiled_part_may_be_required(found: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (None, "built without its compiled part"),
+        (types.SimpleNamespace(INTERFACE=0), r"beside a compiled part of other sources \(make build\)"),
+        ("switched off", "run with SERDE_CHAIN_NATIVE = off"),
+    ],
+)
+def test_the_compiled_part_may_be_required(found: Any, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is missing, is of another interface, as one in place that is stale, or is hidden from the process."""
     if found == "switched off":
         monkeypatch.setenv("SERDE_CHAIN_NATIVE", "off")
     else:
         monkeypatch.setitem(sys.modules, "serde_chain._native", found)
-    monkeypatch.setattr(native, "library", native.library.__wrapped__)  # it remembers what it has found
+    monkeypatch.setattr(native, "find", native.find.__wrapped__)  # it remembers what it has found
     assert native.library() is None
     config = {"avro.schema": '"string"'}
     assert SerializerChain.from_config({"value.serializers": "avro", **config})("a", None) == b"\2a"
-    why = "run with SERDE_CHAIN_NATIVE = off" if found == "switched off" else "built without its compiled part"
     with pytest.raises(MissingDependencyError, match=rf"avro\.native = on, but serde-chain is {why}.*cargo") as raised:
         DeserializerChain.from_config({"value.deserializers": "avro", "avro.native": "on", **config})
     assert "pip" not in str(raised.value)
@@ -272,5 +278,7 @@ def test_a_compiled_part_that_does_not_load_is_reported(
         raise ImportError("version `GLIBC_2.99' not found")
 
     monkeypatch.setattr(native, "import_module", of_another_system)
-    assert native.library.__wrapped__() is None
+    found, why = native.find.__wrapped__()
+    assert found is None
+    assert "GLIBC_2.99' not found" in why
     assert "GLIBC_2.99' not found" in caplog.text
