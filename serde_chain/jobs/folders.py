@@ -229,7 +229,7 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
 
     A name is a number, the hash of its segments from last to first: one pass computes all names, however often the
     topic occurs in a reference. If two payloads share a name, an orphan may stay. A reference has at most 64 names,
-    those with the shortest ids: a writer may repeat the topic thousands of times.
+    those with the shortest ids, and as many without its query: a writer may repeat the topic thousands of times.
 
     Args:
         reference: The reference.
@@ -240,6 +240,14 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
         >>> [name] == names_of("alerts/1"), [whole] == names_of("s3://bucket/pre/alerts/1")
         (True, True)
     """
+    names = _names_of_path(reference, topics)
+    # Queries and fragments may contain slashes, and the prefix of a store may contain their signs.
+    if topics and (query := _QUERY.search(reference)) and "/" in reference[query.start() :]:
+        names += _names_of_path(reference[: query.start()], topics)
+    return names
+
+
+def _names_of_path(reference: str, topics: Collection[str]) -> list[int]:
     names: list[bytes] = []
     hashed = blake2b(digest_size=8)
     for segment in _segments(reference):

@@ -23,6 +23,7 @@ from payload_stores.memory import MemoryStore
 from serde_chain import ConfigError, DeserializerChain, EncodeError, RecordContext, SerializationError, SerializerChain
 from serde_chain.arrow import ArrowRecords
 from serde_chain.stages.avro.native import library
+from serde_chain.stages.avro.stage import AvroSerializer
 from serde_chain.testing.services import SchemaRegistry
 from tests.models.alerts import Created
 from tests.stages.protobuf.protobuf_messages import FIRST
@@ -261,6 +262,26 @@ def test_errors_name_the_row(avro: dict[str, object]) -> None:
         assert raised.value.row == wanted
         assert raised.value.topic == "alerts"
         assert str(config["value.serializer"]) in str(raised.value.stage)
+
+
+@pytest.mark.parametrize("bad", [(0,), (999,), (371, 372, 999)])
+def test_the_first_misfit_of_many_rows_is_found_in_few_calls(
+    monkeypatch: pytest.MonkeyPatch, bad: tuple[int, ...]
+) -> None:
+    lengths: list[int] = []
+    convert = AvroSerializer.row_converter
+
+    def counted(self: AvroSerializer, column: Any, ctx: Any) -> Any:
+        lengths.append(len(column))
+        return convert(self, column, ctx)
+
+    monkeypatch.setattr(AvroSerializer, "row_converter", counted)
+    config = {"value.serializer": "avro", "avro.schema": '"int"', "avro.native": "off"}
+    column = pa.array([2**31 if row in bad else None if row % 3 else row for row in range(1000)])
+    with SerializerChain.from_config(config) as chain, pytest.raises(EncodeError, match="schema's int") as caught:
+        chain.from_arrow(column, topic="t")
+    assert caught.value.row == bad[0]
+    assert (len(lengths) <= 12, sum(lengths) <= 3 * len(column)) == (True, True)
 
 
 def test_large_messages_and_their_headers(tmp_path: Path) -> None:

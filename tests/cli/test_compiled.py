@@ -10,7 +10,7 @@ from serde_chain.cli.check_config import print_config
 from serde_chain.cli.doctor.base import Look
 from serde_chain.cli.doctor.records import compiled
 from serde_chain.spark import explain
-from serde_chain.stages.avro.native import find, library
+from serde_chain.stages.avro.native import find, library, remedy
 
 CONFIG = {"value.deserializers": "avro", "avro.schema": '"int"'}
 
@@ -35,7 +35,7 @@ def test_explain(absence: str | None) -> None:
 
 def test_doctor(absence: str | None) -> None:
     [said] = map(str, compiled(Look(configuration.resolve(CONFIG), ("t",), 1.0)))
-    by_fastavro = f"by fastavro, record by record, several times slower than compiled: {absence}. Install a wheel"
+    by_fastavro = f"by fastavro, record by record, several times slower than compiled: {absence}. {remedy()[:20]}"
     assert said.removeprefix("ok       avro: ").startswith("compiled" if absence is None else by_fastavro)
 
 

@@ -1,5 +1,7 @@
 """The names by which a sweep knows payloads."""
 
+import pytest
+
 from serde_chain.codec import Record
 from serde_chain.jobs.finding import ReferenceFinder
 from serde_chain.jobs.folders import names_of
@@ -17,6 +19,16 @@ def test_all_that_may_be_a_topic_and_an_id_is_a_name() -> None:
     assert name not in names_of("s3://bucket/pre/a/1", {"b"})
     assert all(-(1 << 63) <= each < 1 << 63 for number in range(100) for each in names_of(f"a/{number}", {"a"}))
     assert names_of("a/\ud800")  # of JSON, in which it can stand
+
+
+@pytest.mark.parametrize(
+    "query", ["?x=1", "#a", "?X-Amz-Credential=A/us-east-1/s3", "?t=a/1/b?c", "#/../../x", "?a#b/c"]
+)
+def test_queries_and_fragments_do_not_hide_a_payload(query: str) -> None:
+    [name] = names_of("a/1")
+    assert name in names_of(f"https://bucket/pre/a/1{query}", {"a"})
+    assert name in names_of("file:///data?x/a/1", {"a"})
+    assert len(names_of(f"a/1{query}")) == 1
 
 
 def test_a_reference_with_the_topic_many_times_stays_small() -> None:

@@ -35,6 +35,10 @@ def test_other_bytes_are_no_schema_ids(data: bytes) -> None:
     assert "schema id" not in (refusal("json", data, {}).hint or "")
 
 
+def test_json_framed_twice_is_not_told_to_set_what_is_set() -> None:
+    assert refusal("json", CONFLUENT[:5] + CONFLUENT, {**REGISTRY, "json.framing": "confluent"}).hint is None
+
+
 @pytest.mark.parametrize("stage", ["avro", "json", "protobuf"])
 def test_records_of_another_registry(stage: str) -> None:
     framing = {f"{stage}.framing": "confluent"}

@@ -39,7 +39,7 @@ def compiled(look: Look) -> Iterator[Check]:
         off = native.NATIVE.read(settings) == "off"
         why = f"{native.NATIVE.name} = off" if off else f"serde-chain is {native.absence()}"
         slower = "several times slower than compiled"
-        yield Check("avro", Level.OK, f"by fastavro, record by record, {slower}: {why}", "" if off else native.INSTALL)
+        yield Check("avro", Level.OK, f"by fastavro, record by record, {slower}: {why}", "" if off else native.remedy())
     else:
         # fastavro writes container files, and reads them one by one.
         where = " for batches; container files otherwise by fastavro" if FRAMING.read(settings) == CONTAINER else ""

@@ -19,7 +19,7 @@ from payload_stores.plugins import require
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["INSTALL", "NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "absence", "find", "library", "native"]
+__all__ = ["NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "absence", "find", "library", "native", "remedy"]
 
 _log = logging.getLogger(__name__)
 
@@ -30,7 +30,6 @@ NATIVE: Final = Option(
     doc="the compiled reader and writer: auto (where serde-chain is built with it), on (required), or off",
 )
 
-INSTALL: Final = "Install a wheel for this platform, or install from source where cargo runs (Rust 1.88 or newer)"
 # Hides the compiled part from a process, as if serde-chain was built without it; builds leave it out (hatch_build.py).
 _SWITCH: Final = "SERDE_CHAIN_NATIVE"
 _MODULE: Final = "serde_chain._native"
@@ -208,13 +207,24 @@ def native(config: Mapping[str, object]) -> Native | None:
         return None
     found = library()
     if found is None and wanted == "on":
-        raise MissingDependencyError(f"{NATIVE.name} = on, but serde-chain is {absence()}", hint=INSTALL)
+        raise MissingDependencyError(f"{NATIVE.name} = on, but serde-chain is {absence()}", hint=remedy())
     return None if found is None else Native(found)
 
 
 def absence() -> str:
     """Why :func:`library` finds nothing: how serde-chain is built or run."""
     return find()[1]
+
+
+def remedy() -> str:
+    """What to do about :func:`absence`."""
+    if _is_hidden():
+        return f"Remove the environment variable {_SWITCH}"
+    return "Install a wheel for this platform, or install from source where cargo runs (Rust 1.88 or newer)"
+
+
+def _is_hidden() -> bool:
+    return os.environ.get(_SWITCH) == "off"
 
 
 def library() -> _Library | None:
@@ -229,7 +239,7 @@ def find() -> tuple[_Library | None, str]:
     Returns:
         The compiled part, or None; and why there is none.
     """
-    if os.environ.get(_SWITCH) == "off":
+    if _is_hidden():
         return None, f"run with {_SWITCH} = off"
     try:
         module = import_module(_MODULE)

@@ -254,7 +254,11 @@ class JsonDeserializer(UsesRegistry, Deserializer[Any]):
         own = None if self._schema is None or wanted is False or self._model is not None else self._schema.problem()
         read = None if self._model is None else self._model.read
         self._decode = _decoder(
-            require("orjson", "json"), None if registry is not None else own, MAX_PARTS.read(config), read
+            require("orjson", "json"),
+            None if registry is not None else own,
+            MAX_PARTS.read(config),
+            read,
+            is_framed=self._framing is not None,
         )
         self.plain = self._decode
         if self._framing is not None:
@@ -263,7 +267,7 @@ class JsonDeserializer(UsesRegistry, Deserializer[Any]):
         self._checks: PerSchema[SchemaKey, _Check] = PerSchema(registry, self._ask_for_check)
         if registry is not None:
             self.plain = None
-            self._loads = _decoder(require("orjson", "json"), None, MAX_PARTS.read(config), None)
+            self._loads = _decoder(require("orjson", "json"), None, MAX_PARTS.read(config), None, is_framed=True)
 
     def batch_form(self) -> BatchForm:
         """The form for whole columns: the documents' text, in which framing does not show."""
@@ -357,7 +361,12 @@ def _encoder(orjson: Any, problem: Problem | None, what: str, *, is_key: bool) -
 
 
 def _decoder(
-    orjson: Any, problem: Problem | None, most_parts: int | None, read: Callable[[Buffer], Any] | None
+    orjson: Any,
+    problem: Problem | None,
+    most_parts: int | None,
+    read: Callable[[Buffer], Any] | None,
+    *,
+    is_framed: bool,
 ) -> Callable[[Buffer], Any]:
     loads = json_numbers.loads
     # Without a budget, JSON pays for all of its parts: each takes at least a byte.
@@ -375,7 +384,8 @@ def _decoder(
         except (ValueError, RecursionError) as error:
             message = str(error)
             drop_data(error)
-            raise DecodeError(f"the bytes are not JSON: {message}", hint=_advice(data)) from error
+            hint = None if is_framed else _advice(data)
+            raise DecodeError(f"the bytes are not JSON: {message}", hint=hint) from error
         if problem is not None and (why := problem(value)):
             raise DecodeError(f"the value does not match json.schema: {why}")
         return value
@@ -384,7 +394,7 @@ def _decoder(
 
 
 def _advice(data: Buffer) -> str | None:
-    """Advice for bytes that are not JSON; None if the chain knows more."""
+    """Advice for bytes without framing that are not JSON; None if they do not begin like a framing."""
     framing = schema_id.framing_of_bytes(data)
     return framing and f"The bytes begin like a schema id: set {FRAMING.name} = {framing}"
 

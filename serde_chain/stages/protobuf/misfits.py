@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
+from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
 from serde_chain.errors import shape_of
-from serde_chain.stages.protobuf.dictionaries import filler
+from serde_chain.stages.protobuf.dictionaries import Convert, filler
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
 __all__ = ["misfit"]
@@ -100,12 +101,19 @@ def _entry(field: Any) -> str:
 
 def _takes(descriptor: Any, name: str, value: Any) -> bool:
     """Whether a message of this field alone can be made."""
-    fill = filler(descriptor)
+    fill, kind = _made(descriptor)
     data = {name: value}
     try:
-        kind = require("google.protobuf.message_factory", "protobuf").GetMessageClass(descriptor)
         kind(**(data if fill is None else fill(data)))
     except Exception as error:  # noqa: BLE001, whatever the library raises; its text may quote the value
         let_through(error)
         return False
     return True
+
+
+# Asked for each item of a list; to make a filler takes as long as the message's type is large.
+@lru_cache(1000)
+def _made(descriptor: Any) -> tuple[Convert | None, Any]:
+    """What makes messages of dictionaries."""
+    factory: Any = require("google.protobuf.message_factory", "protobuf")
+    return filler(descriptor), factory.GetMessageClass(descriptor)

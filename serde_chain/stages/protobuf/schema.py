@@ -6,7 +6,7 @@ import base64
 import binascii
 import importlib
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -496,12 +496,12 @@ def _pool(files: Iterable[Any]) -> Any:
             return
         for imported in file.dependency:
             add(imported)
-        lacks = [imported for imported in file.dependency if imported in missing]
+        lacks = dict.fromkeys(imported for imported in file.dependency if imported in missing)
         try:
             _add(pool, _without_imports(file, lacks) if lacks else file)
         except TypeError as error:
             if lacks:
-                raise missing[lacks[0]] from error
+                raise missing[next(iter(lacks))] from error
             raise
 
     for name in by_name:
@@ -509,17 +509,15 @@ def _pool(files: Iterable[Any]) -> Any:
     return pool
 
 
-def _without_imports(file: Any, names: Sequence[str]) -> Any:
+def _without_imports(file: Any, names: Container[str]) -> Any:
     """A file that does not import others."""
     kept = [at for at, name in enumerate(file.dependency) if name not in names]
+    numbers = {before: after for after, before in enumerate(kept)}
     less = type(file)()
     less.CopyFrom(file)
     less.dependency[:] = [file.dependency[at] for at in kept]
-    for numbers, before in (
-        (less.public_dependency, file.public_dependency),
-        (less.weak_dependency, file.weak_dependency),
-    ):
-        numbers[:] = [kept.index(at) for at in before if at in kept]
+    less.public_dependency[:] = [numbers[at] for at in file.public_dependency if at in numbers]
+    less.weak_dependency[:] = [numbers[at] for at in file.weak_dependency if at in numbers]
     return less
 
 

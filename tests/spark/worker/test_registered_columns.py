@@ -87,6 +87,8 @@ def test_a_union_of_records(registry: ContextRegistry, write: Write, selected: s
         (EVENTS, pa.array([{"member1": {"price": 1e300}}], MEMBERS), r"value\.member1\.price does not fit .* float"),
         ('{"type": "array", "items": "boolean"}', pa.array([[True], [None]]), r"value\[\] does not fit .*: it is null"),
         ('"boolean"', pa.array([None, 1]), "value does not fit the schema's boolean: it is int64"),
+        ('"boolean"', pa.array([None, "false"]), "value does not fit the schema's boolean: it is string"),
+        ('["null", "boolean"]', pa.array([None, [True]]), "value does not fit the schema's boolean: it is list"),
         ('{"type": "map", "values": "int"}', pa.array([[("a", 1)], [("a", 2**31)]], pa.map_("str", "int64")), "int"),
         ('[["int", "string"]]'[1:-1], pa.array([{"member0": 2**31}], pa.struct({"member0": "int64", "member1": "str"})),
          r"value\.member0 does not fit the schema's int"),
@@ -101,6 +103,14 @@ def test_numbers_that_do_not_fit(  # noqa: PLR0917, cases
     assert (raised.value.topic, raised.value.field, raised.value.about_record) == ("numbers", "value", True)
     if write is by_chain:
         assert raised.value.row == len(column) - 1
+
+
+@pytest.mark.parametrize("native", ["auto", "off"])
+def test_booleans_of_a_byte_fit(registry: ContextRegistry, native: str) -> None:
+    registry.register("numbers-value", '"boolean"')
+    column = pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, 0], pa.int8()))
+    found = by_chain(config_of(registry, **{"avro.native": native}), column, "numbers")
+    assert [record and record[5:] for record in found] == [b"\1", b"\0"]
 
 
 @pytest.mark.parametrize("native", ["auto", "off"])

@@ -25,7 +25,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import ConfigError, DeserializerChain, EncodeError, SerializerChain
-from serde_chain.stages.protobuf import proto_text
+from serde_chain.stages.protobuf import misfits, proto_text
+from serde_chain.stages.protobuf.dictionaries import filler
 from serde_chain.stages.protobuf.schema import class_at
 from serde_chain.testing import SerializerTests
 
@@ -471,3 +472,17 @@ def test_text_in_place_of_a_list_is_refused(field: str, value: object) -> None:
         )
         == FILE(dependency=["a", "b"], public_dependency=[1, 2]).SerializeToString()
     )
+
+
+def test_a_long_list_is_searched_with_one_filler(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def counted(descriptor: Any) -> Any:
+        made.append(descriptor.full_name)
+        return filler(descriptor)
+
+    monkeypatch.setattr(misfits, "filler", counted)
+    descriptor = descriptor_pb2.FileDescriptorProto.DESCRIPTOR
+    found = misfits.misfit(descriptor, {"message_type": [{"name": "A"}] * 1000 + [{"nam": "B"}]})
+    assert found == "google.protobuf.FileDescriptorProto.message_type[1000] has no such field. Did you mean name?"
+    assert len(made) <= 1  # none if another test has asked

@@ -219,6 +219,19 @@ def test_descriptor_files_that_lack_something_are_refused(tmp_path: Path) -> Non
             )
 
 
+@pytest.mark.timeout(30)
+def test_any_number_of_imports_may_be_missing() -> None:
+    """In linear time: a product of their numbers would exceed the time limit."""
+    from google.protobuf import descriptor_pb2
+
+    file = descriptor_pb2.FileDescriptorProto(name="a.proto", dependency=[f"{at}.proto" for at in range(100_000)])
+    file.public_dependency.extend(range(0, 100_000, 2))
+    file.message_type.add(name="Alert")
+    files = descriptor_pb2.FileDescriptorSet(file=[file])
+    config = {"protobuf.descriptor.set.file": files.SerializeToString(), "protobuf.message.name": "Alert"}
+    assert SerializerChain.from_config({"value.serializer": "protobuf", **config})({}, None) == b""
+
+
 def test_a_reader_needs_a_message_or_a_registry() -> None:
     with pytest.raises(ConfigError, match="no message to read"):
         DeserializerChain.from_config({"value.deserializer": "protobuf"})

@@ -16,6 +16,7 @@ __all__ = ["branch_namer", "check_numbers"]
 Convert: TypeAlias = Callable[[Any], Any]
 
 _INTEGERS: Final = {"int": "int32", "long": "int64"}
+_BOOLEANS: Final = frozenset({"bool", "extension<arrow.bool8>"})
 _NUMBERS: Final = frozenset({*_INTEGERS, "float", "double"})
 
 
@@ -23,8 +24,8 @@ def check_numbers(schema: AvroSchema, column: Any, field: str) -> None:
     """Check that numbers for Avro's ``int`` and ``long`` are whole and in range, those for ``float`` not infinite.
 
     fastavro writes 1.5 as the int 1, a larger int as one that no reader accepts, 1e300 as an infinite float, and takes
-    booleans for numbers, and numbers and nulls for booleans. Where it chooses the branch of a union, it checks the
-    value itself.
+    booleans for numbers, and anything for booleans: the text "false" is true. Where it chooses the branch of a union,
+    it checks the value itself.
 
     Args:
         schema: The schema of the values.
@@ -114,7 +115,7 @@ def _problem(leaf: _Leaf) -> str | None:
     if values.null_count == len(values):
         return None
     is_number = types.is_integer(type_) or types.is_floating(type_) or types.is_decimal(type_)
-    if (kind_ == "boolean" and is_number) or (kind_ != "boolean" and types.is_boolean(type_)):
+    if (kind_ == "boolean") != (str(type_) in _BOOLEANS):
         return f"it is {type_}"
     if kind_ in _INTEGERS and is_number:
         try:
