@@ -162,10 +162,13 @@ def _with_text_headers(record: Any) -> Any:
 
 
 def _is_text(value: bytes | None) -> bool:
+    if value is None:
+        return False
     try:
-        return value is not None and value.decode() is not None
+        value.decode()
     except UnicodeDecodeError:
         return False
+    return True
 
 
 class _ChainProducer(AioKafkaFastProducerImpl):

@@ -2,7 +2,7 @@
 
 fastavro's strict forms take it for a field that the schema lacks, and its validation, which also chooses between
 the branches of a union around another, compares it with another name than the record's. A pair of the name and the
-dictionary says the same, and all of them take it.
+dictionary is equivalent and always accepted.
 """
 
 from __future__ import annotations

@@ -373,15 +373,15 @@ def _decoder(
     free = sys.maxsize if most_parts is None else most_parts
 
     def decode(data: Buffer) -> Any:
-        if data[:3] == _BOM:  # RFC 8259, 8.1: readers may ignore it
-            data = data[3:]
         if len(data) > free and parts_of_json(bytes(data)) > free:
             raise DecodeError(str(Budget(free).exceeded(len(data))), hint=TOO_MANY)
         if read is not None:
-            return read(data)
+            return read(data[3:] if data[:3] == _BOM else data)
         try:
             value = loads(orjson, data)
         except (ValueError, RecursionError) as error:
+            if data[:3] == _BOM != data[3:6]:  # RFC 8259, 8.1: readers may ignore it
+                return decode(data[3:])
             message = str(error)
             drop_data(error)
             hint = None if is_framed else _advice(data)

@@ -41,7 +41,7 @@ def misfit(descriptor: Any, data: Any) -> str | None:
         >>> misfit(Timestamp.DESCRIPTOR, {"seconds": "1"})
         'google.protobuf.Timestamp.seconds is str of length 1, expected int64'
         >>> misfit(Timestamp.DESCRIPTOR, {"second": 1})
-        'google.protobuf.Timestamp has no such field. Did you mean seconds?'
+        'google.protobuf.Timestamp has a key that is no field. Did you mean seconds?'
     """
     return _in_message(descriptor, data, descriptor.full_name)
 
@@ -53,7 +53,7 @@ def _in_message(descriptor: Any, data: Any, place: str) -> str | None:
     for name, value in data.items():
         if name not in known:
             near = difflib.get_close_matches(str(name)[:100], list(known), 1, 0.6)
-            return f"{place} has no such field. {f'Did you mean {near[0]}?' if near else _has(known)}"
+            return f"{place} has a key that is no field. {f'Did you mean {near[0]}?' if near else _has(known)}"
         if not _takes(descriptor, name, value):
             return _in_field(known[name], value, f"{place}.{name}")
     return None

@@ -85,6 +85,7 @@ _FIXED: Final = {1: 8, 5: 4}
 
 # Names of messages that an error lists.
 _MOST_NAMES: Final = 10
+_MOST_COMPARED: Final = 200
 
 _FAILURES: Final = (TypeError, ValueError, KeyError)
 
@@ -159,9 +160,11 @@ def _names(files: Iterable[Any]) -> list[str]:
 def _no_message(name: str, names: Sequence[str]) -> str:
     """The words for a name that no message has, with the nearest one: often the package is missing."""
     same = (each for each in names if each.rpartition(".")[2].lower() == name.rpartition(".")[2].lower())
-    near = next(same, None) or nearest(name, names)
+    # Of a registered file there may be thousands, and each comparison takes a while.
+    near = next(same, None) or nearest(name, names[:_MOST_COMPARED])
     meant = f", did you mean {near}?" if near else "."
-    return f"there is no message {name}{meant} It has {', '.join(names[:_MOST_NAMES]) or 'none'}"
+    more = ", …" if len(names) > _MOST_NAMES else ""
+    return f"there is no message {name}{meant} It has {', '.join(names[:_MOST_NAMES]) or 'none'}{more}"
 
 
 def parse_file(name: str, registered: str) -> Any:

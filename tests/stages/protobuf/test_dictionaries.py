@@ -263,12 +263,12 @@ def test_errors_name_the_field_and_no_value() -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        ({"vaule": 1}, "event.Event has no such field. Did you mean value?"),
+        ({"vaule": 1}, "event.Event has a key that is no field. Did you mean value?"),
         (
             {"time": {"seconds": 1, "nano": 5}},
-            "event.Event.time has no such field. Did you mean nanos?",
+            "event.Event.time has a key that is no field. Did you mean nanos?",
         ),
-        ({"secret one": 1}, "event.Event has no such field. It has struct, "),
+        ({"secret one": 1}, "event.Event has a key that is no field. It has struct, "),
         ({"time": {"seconds": "secret"}}, "event.Event.time.seconds is str of length 6, expected int64"),
         ({"text": {"value": 7}}, "event.Event.text.value is int of 3 bits, expected string"),
         (
@@ -399,7 +399,11 @@ FILE = descriptor_pb2.FileDescriptorProto
 @pytest.mark.parametrize(
     ("kind", "value", "place"),
     [
-        (FILE, {"syntx": "secret"}, r"google.protobuf.FileDescriptorProto has no such field. Did you mean syntax\?"),
+        (
+            FILE,
+            {"syntx": "secret"},
+            r"google.protobuf.FileDescriptorProto has a key that is no field. Did you mean syntax\?",
+        ),
         (FILE, {"syntax": 5}, "google.protobuf.FileDescriptorProto.syntax is int of 3 bits, expected string"),
         (FILE, {"dependency": 5}, "FileDescriptorProto.dependency is int of 3 bits, expected a list"),
         (
@@ -425,9 +429,9 @@ FILE = descriptor_pb2.FileDescriptorProto
             "google.protobuf.Int32Value.value is int of 32 bits, expected int32",
         ),
         (wrappers_pb2.StringValue, {"value": "\ud800"}, "StringValue.value is str of length 1, expected string"),
-        (wrappers_pb2.StringValue, {7: 1}, "google.protobuf.StringValue has no such field"),
-        (wrappers_pb2.StringValue, {"secret\ud800": 1}, "google.protobuf.StringValue has no such field"),
-        (wrappers_pb2.StringValue, {("secret",): 1}, "google.protobuf.StringValue has no such field"),
+        (wrappers_pb2.StringValue, {7: 1}, "google.protobuf.StringValue has a key that is no field"),
+        (wrappers_pb2.StringValue, {"secret\ud800": 1}, "google.protobuf.StringValue has a key that is no field"),
+        (wrappers_pb2.StringValue, {("secret",): 1}, "google.protobuf.StringValue has a key that is no field"),
         (descriptor_pb2.UninterpretedOption, {"name": [{"name_part": "x"}]}, "missing required fields"),
     ],
 )
@@ -484,5 +488,7 @@ def test_a_long_list_is_searched_with_one_filler(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(misfits, "filler", counted)
     descriptor = descriptor_pb2.FileDescriptorProto.DESCRIPTOR
     found = misfits.misfit(descriptor, {"message_type": [{"name": "A"}] * 1000 + [{"nam": "B"}]})
-    assert found == "google.protobuf.FileDescriptorProto.message_type[1000] has no such field. Did you mean name?"
+    assert (
+        found == "google.protobuf.FileDescriptorProto.message_type[1000] has a key that is no field. Did you mean name?"
+    )
     assert len(made) <= 1  # none if another test has asked
