@@ -226,7 +226,7 @@ def test_a_wrong_store_is_an_error_though_small_records_are_readable(cluster: Ma
     )
     words = " ".join(told.split())
     assert words.count("the reference is not followed") == 1
-    assert words.count(f"Its reference: file://{right}/{topic}/") == 1
+    assert words.count("Its reference: file:///") == 1  # in the middle, long ones are cut
     assert "The same with 2 more records, up to offset 3 of partition 0" in words
 
 
