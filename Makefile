@@ -219,7 +219,7 @@ bench: build
 	@$(MAKE) --no-print-directory tables
 
 bench-pure: venv
-	SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure chain avro arrow alerts clients spark_encode $(ARGS)
+	SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure chain avro arrow alerts clients large_records spark_encode $(ARGS)
 	@$(MAKE) --no-print-directory tables
 
 # Universal: one file for every Python version and platform. Without index addresses, so that
