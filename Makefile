@@ -123,7 +123,7 @@ nightly: check-tools build
 	$(BIN)/python -m tests.chaos --rounds 200
 
 test-servers: check-tools check-go check-node check-browser build
-	$(BIN)/python -m pytest -m servers $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m servers $(ARGS)
 
 lint-native: check-cargo
 	@cargo fmt --manifest-path native/Cargo.toml --check
