@@ -91,7 +91,7 @@ check-tools: check-python check-java
 
 venv: $(VENV)/.stamp
 
-# cargo knows what has changed.
+# cargo rebuilds only what changed.
 build: venv
 	@$(BIN)/python hatch_build.py
 

@@ -89,7 +89,7 @@ def run_cargo() -> Path:
     # Cross-compilers are commands of cargo: `cargo zigbuild --target ...`.
     command = shlex.split(os.environ.get("SERDE_CHAIN_CARGO", "cargo build"))
     try:
-        # rustup has a `cargo` even where there is no toolchain for it.
+        # rustup's `cargo` exists even without a toolchain.
         called([command[0], "--version"])
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotBuiltError(f"{command[0]} does not run here ({reason(error)})") from error

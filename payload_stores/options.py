@@ -108,7 +108,7 @@ class Option(Generic[T]):
             raise ConfigError(f"{self.name}{shown}: {problem}", key=self.name) from (None if self.secret else error)
 
     def _in_units(self, problem: str) -> str:
-        """The text of a parser's error with the unit of the key: 2MB is no number of bytes."""
+        """The text of a parser's error with the unit of the key, such as bytes for 2MB."""
         unit = _UNITS.get(self.name.rpartition(".")[2])
         return (
             problem if unit is None else _NUMBER.sub(lambda found: f"whole number of {unit}{found[1] and ','}", problem)

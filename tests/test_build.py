@@ -97,12 +97,16 @@ def test_other_interpreters_do_without(hook: ModuleType, monkeypatch: pytest.Mon
     assert hook.build() is None
 
 
-def test_what_processes_have_loaded_is_replaced_not_written_to(
-    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def target(hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the hook puts the compiled part."""
     monkeypatch.setattr(hook, "ROOT", tmp_path)
-    target = tmp_path / hook.MODULE
-    target.parent.mkdir()
+    path = tmp_path / str(hook.MODULE)
+    path.parent.mkdir()
+    return path
+
+
+def test_what_processes_have_loaded_is_replaced_not_written_to(hook: ModuleType, tmp_path: Path, target: Path) -> None:
     library = tmp_path / "lib_native.so"
     for content, changes in ((b"old", True), (b"old", False), (b"new", True)):
         library.write_bytes(content)
@@ -113,13 +117,8 @@ def test_what_processes_have_loaded_is_replaced_not_written_to(
     assert list(target.parent.iterdir()) == [target]
 
 
-def test_an_old_library_does_not_stay_in_place(
-    hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_old_library_does_not_stay_in_place(hook: ModuleType, target: Path) -> None:
     """It would be used, although the line says that the compiled part is missing."""
-    monkeypatch.setattr(hook, "ROOT", tmp_path)
-    target = tmp_path / hook.MODULE
-    target.parent.mkdir()
     target.write_bytes(b"old")
     for _ in range(2):
         hook.put_in_place(None)

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
-from itertools import islice
 from typing import Any, Final
 
+from payload_stores.options import nearest
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
 from serde_chain.errors import shape_of
 from serde_chain.stages.protobuf.dictionaries import Convert, filler
-from serde_chain.stages.protobuf.schema import is_map, is_repeated
+from serde_chain.stages.protobuf.schema import first_names, is_map, is_repeated
 
 __all__ = ["misfit"]
 
@@ -34,7 +33,7 @@ def misfit(descriptor: Any, data: Any) -> str | None:
         data: The dictionary.
 
     Returns:
-        The field's path from the message's name, what it has, and what is expected; None if each field is taken alone.
+        The field's path from the message's name, what it has, and what is expected; None if no field alone is at fault.
 
     Example:
         >>> from google.protobuf.timestamp_pb2 import Timestamp
@@ -52,16 +51,12 @@ def _in_message(descriptor: Any, data: Any, place: str) -> str | None:
     known = {field.name: field for field in descriptor.fields}  # of the library, fields_by_name refuses some keys
     for name, value in data.items():
         if name not in known:
-            near = difflib.get_close_matches(str(name)[:100], list(known), 1, 0.6)
-            return f"{place} has a key that is no field. {f'Did you mean {near[0]}?' if near else _has(known)}"
+            near = nearest(str(name)[:100], known)
+            advice = f"Did you mean {near}?" if near else f"It has {first_names(known, _MOST_NAMES)}"
+            return f"{place} has a key that is no field. {advice}"
         if not _takes(descriptor, name, value):
             return _in_field(known[name], value, f"{place}.{name}")
     return None
-
-
-def _has(names: Collection[str]) -> str:
-    more = ", …" if len(names) > _MOST_NAMES else ""
-    return f"It has {', '.join(islice(names, _MOST_NAMES)) or 'none'}{more}"
 
 
 def _in_field(field: Any, value: Any, place: str) -> str | None:
@@ -74,7 +69,7 @@ def _in_field(field: Any, value: Any, place: str) -> str | None:
                 found = of_value.message_type and _in_message(of_value.message_type, item, f"{place}[…]")
                 return found or f"an entry of {place} is {shape_of(key)} to {shape_of(item)}, expected {_entry(field)}"
     elif is_repeated(field):
-        if isinstance(value, (Mapping, str, bytes)) or not hasattr(value, "__iter__"):
+        if isinstance(value, (Mapping, str, bytes)) or not isinstance(value, Iterable):
             return f"{place} is {shape_of(value)}, expected a list"
         for row, item in enumerate(value):
             if not _takes(field.containing_type, field.name, [item]):

@@ -6,8 +6,9 @@ import base64
 import binascii
 import importlib
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Collection, Container, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, Final
 
 from payload_stores.options import Option, content, nearest, path_or_content, text
@@ -30,6 +31,7 @@ __all__ = [
     "class_named",
     "descriptor_text",
     "files_of",
+    "first_names",
     "has_maps",
     "is_known",
     "is_map",
@@ -163,8 +165,17 @@ def _no_message(name: str, names: Sequence[str]) -> str:
     # Of a registered file there may be thousands, and each comparison takes a while.
     near = next(same, None) or nearest(name, names[:_MOST_COMPARED])
     meant = f", did you mean {near}?" if near else "."
-    more = ", …" if len(names) > _MOST_NAMES else ""
-    return f"there is no message {name}{meant} It has {', '.join(names[:_MOST_NAMES]) or 'none'}{more}"
+    return f"there is no message {name}{meant} It has {first_names(names, _MOST_NAMES)}"
+
+
+def first_names(names: Collection[str], most: int) -> str:
+    """The first of some names, for a message; "none" without any.
+
+    Example:
+        >>> first_names(["id", "band", "mjd"], 2)
+        'id, band, …'
+    """
+    return f"{', '.join(islice(names, most)) or 'none'}{', …' if len(names) > most else ''}"
 
 
 def parse_file(name: str, registered: str) -> Any:

@@ -175,7 +175,7 @@ def test_a_folder_that_cannot_be_made_is_told_before() -> None:
 
 
 def test_a_folder_that_is_not_there_yet_is_told_to_readers_only(share: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A writer creates it, and its first run is no reason for a warning."""
+    """A writer creates the folder, so its first run must not warn."""
     with caplog.at_level(logging.WARNING, logger="payload_stores"):
         store, reader = opened(share), opened(share)
         with pytest.raises(PayloadStoreUnavailableError, match=f"no payload store in {share}"):
