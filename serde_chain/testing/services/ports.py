@@ -63,3 +63,14 @@ def http_answers(port: int, path: str) -> bool:
         return False
     finally:
         connection.close()
+
+
+def require_free(port: int, name: str) -> None:
+    """Refuse a chosen port on which a server cannot listen.
+
+    Raises:
+        ServiceStartError: The port is in use.
+    """
+    if not can_bind(port):
+        message = f"the {name} server cannot start: port {port} of {HOST} is in use"
+        raise ServiceStartError(f"{message}. Choose another port, or end the program that uses it")

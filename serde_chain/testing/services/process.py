@@ -15,7 +15,7 @@ from typing import ClassVar, Self
 
 from serde_chain.testing.services import supervise
 from serde_chain.testing.services.errors import ServiceStartError
-from serde_chain.testing.services.ports import HOST, can_bind, free_ports
+from serde_chain.testing.services.ports import free_ports, require_free
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 25
@@ -200,9 +200,7 @@ class Service(ABC):
 
     def _choose_ports(self) -> list[int]:
         for port in self._fixed_ports:
-            if not can_bind(port):
-                message = f"the {self.name} server cannot start: port {port} of {HOST} is in use"
-                raise ServiceStartError(f"{message}. Choose another port, or end the program that uses it")
+            require_free(port, self.name)
         return [*self._fixed_ports, *free_ports(self.port_count - len(self._fixed_ports))]
 
     def _forget(self) -> None:

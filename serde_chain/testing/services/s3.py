@@ -7,7 +7,7 @@ from typing import Self
 from moto.moto_server.threaded_moto_server import ThreadedMotoServer
 
 from serde_chain.testing.services.errors import ServiceStartError
-from serde_chain.testing.services.ports import HOST, can_bind
+from serde_chain.testing.services.ports import HOST, require_free
 from serde_chain.testing.services.s3_endpoint import S3Endpoint
 
 
@@ -45,9 +45,8 @@ class S3Server(S3Endpoint):
 
     def start(self) -> Self:
         """Start the server."""
-        if self._port and not can_bind(self._port):
-            message = f"the S3 server cannot start: port {self._port} of {HOST} is in use"
-            raise ServiceStartError(f"{message}. Choose another port, or end the program that uses it")
+        if self._port:
+            require_free(self._port, "S3")
         requests = logging.getLogger("werkzeug")
         if requests.level == logging.NOTSET:
             requests.setLevel(logging.ERROR)  # it would print a line for every request
