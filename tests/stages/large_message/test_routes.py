@@ -388,7 +388,7 @@ def test_check_config_shows_which_topic_goes_where(config: dict[str, Any], tmp_p
     del config[IMAGES + "large.message.threshold.bytes"]
     config["local.path"] = str(tmp_path / "later")
     path.write_text("\n".join(f"{key} = {value}" for key, value in config.items()))
-    assert run("check-config", path).stderr.count("later does not exist") == 1
+    assert not run("check-config", path).stderr  # a folder that the first payload creates is no mistake
     del config[IMAGES + "topics"]
     path.write_text("\n".join(f"{key} = {value}" for key, value in config.items()))
     assert "large.message.route.images.topics is required" in run("check-config", path, code=1).stderr
