@@ -65,10 +65,16 @@ def build() -> Path | None:
         The library in cargo's folder; None if it is left out, or cannot be built and need not be.
     """
     wanted = os.environ.get("SERDE_CHAIN_NATIVE", "auto")
+    if wanted not in {"auto", "on", "off"}:
+        sys.exit(f"serde-chain: SERDE_CHAIN_NATIVE is {wanted!r}, expected on, off or auto (the default)")
+    # Cross-compilers are commands of cargo: `cargo zigbuild --target ...`.
+    command = shlex.split(os.environ.get("SERDE_CHAIN_CARGO", "cargo build"))
+    if not command:
+        sys.exit("serde-chain: SERDE_CHAIN_CARGO is empty, expected a command such as 'cargo build' (the default)")
     try:
         if wanted == "off":
             raise NotBuiltError("SERDE_CHAIN_NATIVE is off")
-        library = run_cargo()
+        library = run_cargo(command)
     except NotBuiltError as error:
         if wanted == "on":
             sys.exit(f"serde-chain: the compiled part is required (SERDE_CHAIN_NATIVE is on): {error}")
@@ -78,25 +84,26 @@ def build() -> Path | None:
     return library
 
 
-def run_cargo() -> Path:
+def run_cargo(command: list[str]) -> Path:
     """Build the library with the locked crates.
+
+    Args:
+        command: The program, and the arguments before its options.
 
     Raises:
         NotBuiltError: This interpreter cannot load it, or cargo does not run, or fails.
     """
     if sys.implementation.name != "cpython" or sysconfig.get_config_var("Py_GIL_DISABLED"):
         raise NotBuiltError("only CPython with its global lock loads it")
-    # Cross-compilers are commands of cargo: `cargo zigbuild --target ...`.
-    command = shlex.split(os.environ.get("SERDE_CHAIN_CARGO", "cargo build"))
     try:
         # rustup's `cargo` exists even without a toolchain.
         called([command[0], "--version"])
     except (OSError, subprocess.CalledProcessError) as error:
         raise NotBuiltError(f"{command[0]} does not run here ({reason(error)})") from error
     manifest = str(ROOT / "native" / "Cargo.toml")
-    command += ["--release", "--locked", "--manifest-path", manifest, "--message-format=json-render-diagnostics"]
+    options = ["--release", "--locked", "--manifest-path", manifest, "--message-format=json-render-diagnostics"]
     try:
-        messages = map(json.loads, called(command).splitlines())
+        messages = map(json.loads, called([*command, *options]).splitlines())
     except subprocess.CalledProcessError as error:
         raise NotBuiltError(f"{command[0]} failed ({reason(error)})") from error
     files = [

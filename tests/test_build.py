@@ -77,6 +77,24 @@ def test_it_can_be_left_out(
     assert not (tmp_path / "called").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("SERDE_CHAIN_NATIVE", "no", "SERDE_CHAIN_NATIVE is 'no', expected on, off or auto"),
+        ("SERDE_CHAIN_NATIVE", "", "SERDE_CHAIN_NATIVE is '', expected on, off or auto"),
+        ("SERDE_CHAIN_CARGO", " ", "SERDE_CHAIN_CARGO is empty, expected a command"),
+    ],
+)
+def test_a_misspelt_variable_is_refused(  # noqa: PLR0917, fixtures
+    hook: ModuleType, name: str, value: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the wheel would be another one than was meant."""
+    put_on_path(tmp_path / "bin", None, monkeypatch)
+    monkeypatch.setenv(name, value)
+    with pytest.raises(SystemExit, match=why):
+        hook.build()
+
+
 def test_the_library_is_what_cargo_names(
     hook: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

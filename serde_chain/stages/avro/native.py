@@ -16,6 +16,7 @@ from typing import Any, Final, Protocol, cast
 from payload_stores.errors import MissingDependencyError
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
+from serde_chain.errors import ConfigError
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
@@ -200,6 +201,7 @@ def native(config: Mapping[str, object]) -> Native | None:
     """The compiled part, as configured; None if it is not used.
 
     Raises:
+        ConfigError: The environment variable that hides it has another value.
         MissingDependencyError: It is required, and not installed.
     """
     wanted = NATIVE.read(config)
@@ -224,7 +226,13 @@ def remedy() -> str:
 
 
 def _is_hidden() -> bool:
-    return os.environ.get(_SWITCH) == "off"
+    value = os.environ.get(_SWITCH, "auto")
+    if value not in {"auto", "on", "off"}:
+        raise ConfigError(
+            f"the environment variable {_SWITCH} is {value!r}, expected off, on or auto",
+            hint="Set it to off to run without the compiled part; or remove it",
+        )
+    return value == "off"
 
 
 def library() -> _Library | None:
@@ -238,6 +246,9 @@ def find() -> tuple[_Library | None, str]:
 
     Returns:
         The compiled part, or None; and why there is none.
+
+    Raises:
+        ConfigError: The environment variable that hides it has another value.
     """
     if _is_hidden():
         return None, f"run with {_SWITCH} = off"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serde_chain import DecodeError, DeserializerChain, EncodeError, RecordContext, SerializationError, SerializerChain
-from serde_chain.errors import MissingDependencyError
+from serde_chain.errors import ConfigError, MissingDependencyError
 from serde_chain.stages.avro import native
 from serde_chain.testing.alerts import ALERT_SCHEMA, alert
 from tests.hypothesis_profiles import examples
@@ -269,6 +269,15 @@ def test_the_compiled_part_may_be_required(found: Any, why: str, monkeypatch: py
     with pytest.raises(MissingDependencyError, match=rf"avro\.native = on, but serde-chain is {why}") as raised:
         DeserializerChain.from_config({"value.deserializers": "avro", "avro.native": "on", **config})
     assert "pip" not in str(raised.value)
+
+
+@pytest.mark.parametrize("value", ["no", "", "0", "OFF"])
+def test_a_misspelt_switch_is_refused(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a process would use what its operator meant to turn off."""
+    monkeypatch.setenv("SERDE_CHAIN_NATIVE", value)
+    monkeypatch.setattr(native, "find", native.find.__wrapped__)
+    with pytest.raises(ConfigError, match=f"SERDE_CHAIN_NATIVE is '{value}', expected off, on or auto"):
+        SerializerChain.from_config({"value.serializers": "avro", "avro.schema": '"string"'})
 
 
 def test_a_compiled_part_that_does_not_load_is_reported(
