@@ -67,13 +67,14 @@ class _Remembered(dict[K, T]):
 class Lookups(Generic[K, T]):
     """Remembers answers. Thread-safe.
 
-    Threads that need the same answer share one question. A negative answer is remembered for a short time if it is the
-    record's fault. After an outage, the next record asks again.
+    Threads that need the same answer share one question. A negative answer is remembered for a short time, by default
+    if it is the record's fault. After an outage, the next record asks again.
 
     Args:
         most: Most answers; the oldest is dropped.
         refused_s: Seconds for which a negative answer is remembered.
         known_s: Seconds for which an answer is remembered; None for ever.
+        is_refusal: Whether an error is a negative answer.
 
     Attributes:
         known: The answers that are still remembered. Read-only.
@@ -84,10 +85,18 @@ class Lookups(Generic[K, T]):
         (4, {'M 51': 4})
     """
 
-    def __init__(self, *, most: int = _MOST, refused_s: float = _REFUSED_SECONDS, known_s: float | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        most: int = _MOST,
+        refused_s: float = _REFUSED_SECONDS,
+        known_s: float | None = None,
+        is_refusal: Callable[[Exception], bool] = is_about_record,
+    ) -> None:
         self.known: dict[K, T] = {} if known_s is None else _Remembered(known_s)
         self._most = most
         self._refused_s = refused_s
+        self._is_refusal = is_refusal
         self._refused: OrderedDict[K, tuple[float, Exception]] = OrderedDict()
         self._asked: dict[K, Future[T]] = {}
         self._lock = threading.Lock()
@@ -128,7 +137,7 @@ class Lookups(Generic[K, T]):
             kept.__cause__ = error.__cause__
             release(kept)
             with self._lock:
-                if is_about_record(error):
+                if self._is_refusal(error):
                     self._refused.pop(key, None)
                     self._refused[key] = (time.monotonic() + self._refused_s, kept)
                     if len(self._refused) > _MOST_REFUSED:

@@ -110,6 +110,19 @@ def test_that_there_is_no_answer_is_remembered_for_a_while(monkeypatch: pytest.M
     assert lookups.get(7, ask) == "answer 2"
 
 
+def test_what_is_remembered_as_a_refusal_can_be_chosen() -> None:
+    lookups, ask = (
+        Lookups[int, str](is_refusal=lambda error: isinstance(error, KeyError)),
+        Asked(about_record(), KeyError()),
+    )
+    with pytest.raises(SchemaRegistryError):
+        lookups.get(7, ask)
+    for _ in range(2):
+        with pytest.raises(KeyError):
+            lookups.get(7, ask)
+    assert ask.count == 2
+
+
 def test_refusals_hold_no_payload() -> None:
     lookups = Lookups[int, str]()
 

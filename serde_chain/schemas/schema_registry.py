@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.options import Option, choice
@@ -16,6 +16,7 @@ from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.framing import APICURIO, CONFLUENT, GLUE, HEADER, NONE, Apicurio, Confluent, Framing, Glue
 from serde_chain.schemas.glue import GlueRegistry
 from serde_chain.schemas.in_time import all_in_time
+from serde_chain.schemas.references import OwnReference
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     LATEST_TTL,
@@ -55,6 +56,7 @@ __all__ = [
     "is_configured",
     "named_framing",
     "open_registry",
+    "schema_to_write",
 ]
 
 TYPE: Final = Option(
@@ -203,6 +205,34 @@ def framing_of(
     return Framed(name, framing, None)
 
 
+def schema_to_write(
+    registry: SchemaRegistry,
+    subject: str,
+    text: str | None,
+    kind: str,
+    references: Sequence[OwnReference],
+    *,
+    check: Callable[[RegisteredSchema], object] | None,
+) -> RegisteredSchema:
+    """The schema for writing a subject's records. One's own that cannot be used is not registered.
+
+    Args:
+        registry: The registry.
+        subject: The subject.
+        text: Text of the configured schema; None for the latest.
+        kind: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        references: The registered schemas that the configured one refers to.
+        check: Called with a schema of one's own that refers to others, and their texts; raises ConfigError if it cannot
+            be used. None if values are not validated.
+
+    Raises:
+        SchemaRegistryError: As for :meth:`SchemaRegistry.schema_for`.
+    """
+    if check is not None and references and text is not None and not registry.writes_registered:
+        check(registry.with_references(subject, text, references))
+    return registry.schema_for(subject, text, kind, references)
+
+
 N = TypeVar("N", bound=Hashable)
 T = TypeVar("T")
 
@@ -220,8 +250,9 @@ class PerTopic(Generic[T]):
 
     def __init__(self, ask: Callable[[Context | None], T], *, latest_s: float | None = None) -> None:
         self._ask = all_in_time(ask)
-        # A missing schema is the configuration's fault, which may be corrected at any time.
-        self._answers: Lookups[str | None, T] = Lookups(refused_s=0, known_s=latest_s)
+        # A missing schema may be registered at any time. One's own that cannot be used stays so, unless those that it
+        # refers to change.
+        self._answers: Lookups[str | None, T] = Lookups(known_s=latest_s, is_refusal=_is_of_configuration)
         self.known: Mapping[str | None, T] = self._answers.known
 
     def of(self, ctx: Context | None) -> T:
@@ -274,6 +305,10 @@ class PerSchema(Generic[N, T]):
 
     def _scope(self, ctx: Context | None) -> str:
         return self._registry.scope(ctx) if self.is_scoped and self._registry is not None else ""
+
+
+def _is_of_configuration(error: Exception) -> bool:
+    return isinstance(error, ConfigError)
 
 
 def _place(ctx: Context | None) -> Context | None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -223,6 +224,39 @@ def test_what_cannot_be_written_with_is_not_registered(
     with SerializerChain.from_config(config) as write, pytest.raises(ConfigError, match=message):
         write({}, RecordContext(topic, "value", []))
     assert [name for name in client.get_subjects() if name.startswith(topic)] == [f"{topic}-customers"]
+
+
+@pytest.mark.parametrize("fault", UNUSABLE)
+def test_a_schema_that_cannot_be_used_is_looked_at_once(
+    contexts: ContextRegistry, fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for each record; but again after a while, since those that it refers to may change."""
+    stage, part, message = UNUSABLE[fault]
+    contexts.register("customers", json.dumps(CUSTOMERS[stage]), stage.upper())
+    by = {"name": "by", "type": "shop.Customer"}
+    schema: Any = {"type": "record", "name": "Order", "fields": [by, *(part if stage == "avro" else ())]}
+    if stage == "json":
+        schema = {"title": "Order", "properties": {"by": {"$ref": "shop.Customer"}, "x": part}}
+    config = {
+        "value.serializer": stage,
+        "json.framing": "confluent",
+        f"{stage}.schema": schema,
+        "schema.registry.url": contexts.url,
+        "schema.references": [{"name": "shop.Customer", "subject": "customers"}],
+    }
+    ctx = RecordContext("orders", "value", [])
+    with SerializerChain.from_config(config) as write:
+
+        def refused() -> int:
+            with pytest.raises(ConfigError, match=message):
+                write({}, ctx)
+            return len(contexts.asked)
+
+        once = refused()
+        assert [refused(), refused()] == [once, once]
+        now = time.monotonic()
+        monkeypatch.setattr("time.monotonic", lambda: now + 6)
+        assert refused() > once
 
 
 def test_imports_are_not_registered_before_a_file_that_cannot_be(registry: SchemaRegistry, topic: str) -> None:

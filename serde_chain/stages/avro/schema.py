@@ -20,7 +20,7 @@ from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable
 from serde_chain.stages.avro.parsing import LookUp, Role, UndefinedTypeError, marked, parse, without_marks
 from serde_chain.stages.avro.types import changed
 
-__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "check_referring", "read_schema", "unparsed_schema"]
+__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "check_own", "read_schema", "unparsed_schema"]
 
 
 # JSON nesting: the type of a record's field is three levels below the record.
@@ -202,7 +202,7 @@ def read_schema(config: Mapping[str, object], option: Option[Any] = SCHEMA) -> A
         raise ConfigError(f"{key}: {error}", hint=hint, key=key) from error
 
 
-def check_referring(key: str, schema: RegisteredSchema) -> None:
+def check_own(key: str, schema: RegisteredSchema) -> None:
     """Check a schema of one's own that refers to registered ones.
 
     Args:

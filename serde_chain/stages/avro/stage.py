@@ -40,6 +40,7 @@ from serde_chain.schemas.schema_registry import (
     StageSchema,
     UsesRegistry,
     framing_of,
+    schema_to_write,
 )
 from serde_chain.stages.avro.container import FileWriter, Write, framing_advice, only_record, parse_schema, read_file
 from serde_chain.stages.avro.decimal import PRIVATE, readable
@@ -64,7 +65,7 @@ from serde_chain.stages.avro.schema import (
     SCHEMA,
     SCHEMA_FILE,
     AvroSchema,
-    check_referring,
+    check_own,
     read_schema,
     unparsed_schema,
 )
@@ -311,10 +312,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)  # always set if records depend on the topic
         subject = registry.subject(ctx, self._record_name)
-        if self._references and self._text is not None and not registry.writes_registered:
-            # A schema that cannot be used is not registered.
-            check_referring(self._key, registry.with_references(subject, self._text, self._references))
-        registered = registry.schema_for(subject, self._text, _TYPE, self._references)
+        check = partial(check_own, self._key)
+        registered = schema_to_write(registry, subject, self._text, _TYPE, self._references, check=check)
         own = self._schema is not None and registered.text == self._schema.text
         schema = self._schema if own and self._schema is not None else parse_registered(registered)
         frame = cast(Framing, self._frames).frame(registered)

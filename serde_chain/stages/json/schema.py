@@ -26,7 +26,7 @@ __all__ = [
     "VALIDATE",
     "JsonSchema",
     "Problem",
-    "check_referring",
+    "check_own",
     "own_schema",
     "registered_schema",
     "unresolved_schema",
@@ -268,13 +268,13 @@ def _of_registered(registered: RegisteredSchema, addresses: Addresses | None) ->
     return JsonSchema.of(json.loads(registered.text), registered.text, named=named, addresses=addresses)
 
 
-def check_referring(key: str, schema: RegisteredSchema, addresses: Addresses | None) -> None:
+def check_own(key: str, addresses: Addresses | None, schema: RegisteredSchema) -> None:
     """Check a schema of one's own that refers to registered ones.
 
     Args:
         key: The key that has it.
-        schema: The schema, with those that it refers to.
         addresses: Fetches referenced documents from named addresses.
+        schema: The schema, with those that it refers to.
 
     Raises:
         ConfigError: It is not a JSON Schema, or a reference leads nowhere.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json as standard_json
 import sys
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, cast
 
 from payload_stores.errors import drop_data
@@ -38,6 +39,7 @@ from serde_chain.schemas.schema_registry import (
     is_configured,
     named_framing,
     open_registry,
+    schema_to_write,
 )
 from serde_chain.stages.json import numbers as json_numbers
 from serde_chain.stages.json.fields import field_type
@@ -49,7 +51,7 @@ from serde_chain.stages.json.schema import (
     VALIDATE,
     JsonSchema,
     Problem,
-    check_referring,
+    check_own,
     own_schema,
     registered_schema,
     unresolved_schema,
@@ -195,10 +197,8 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
     def _ask_for_writer(self, ctx: Context | None) -> _Writer:
         registry = cast(SchemaRegistry, self._registry)
         subject = registry.subject(ctx, self._title)
-        if self._validates and self._references and self._text is not None and not registry.writes_registered:
-            # A schema that cannot be used is not registered.
-            check_referring(self._key, registry.with_references(subject, self._text, self._references), self._addresses)
-        registered = registry.schema_for(subject, self._text, _TYPE, self._references)
+        check = partial(check_own, self._key, self._addresses) if self._validates else None
+        registered = schema_to_write(registry, subject, self._text, _TYPE, self._references, check=check)
         frame = cast(Framing, self._framing).frame(registered)
         if not self._validates or (self._schema is not None and registered.text == self._schema.text):
             return _Writer(self._encode, frame)
