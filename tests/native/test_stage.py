@@ -26,7 +26,9 @@ from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.native import Native, library
 from serde_chain.stages.avro.schema import AvroSchema
+from serde_chain.stages.avro.stage import AvroSerializer
 from serde_chain.testing.services import SchemaRegistry
+from tests.schemas.contexts import context_registry
 
 compiled_part: Any = library()
 SCHEMA = {"type": "record", "name": "R", "fields": [{"name": "id", "type": "int"}, {"name": "name", "type": "string"}]}
@@ -219,6 +221,22 @@ def test_workers_of_spark_write_columns_with_a_registry(
     with closing(read):
         assert read(data, None) == RECORD
     worker_chains.close_all()
+
+
+def test_writers_of_columns_are_kept_for_so_many_topics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("serde_chain.stages.avro.stage._MAX_COLUMN_WRITERS", 3)
+    column = pa.array([RECORD], pa.struct([("id", pa.int32()), ("name", pa.string())]))
+    with context_registry() as registry:
+        config = {"schema.registry.url": registry.url, "avro.schema": json.dumps(SCHEMA)}
+        with closing(SerializerChain.from_config({"value.serializers": "avro", **config})) as write:
+            [stage] = write.stages
+            assert isinstance(stage, AvroSerializer)
+            kept = []
+            for number in range(8):
+                (data,) = write.from_arrow(column, topic=f"topic-{number}").values.to_pylist()
+                assert data[5:] == DATA
+                kept.append(len(stage._column_writers))
+    assert kept == [1, 2, 3, 1, 2, 3, 1, 2]
 
 
 @pytest.mark.parametrize("native", ["on", "off"])

@@ -127,6 +127,7 @@ _LONGEST_REMEMBERED: Final = 1 << 16
 _LONGEST_KEPT: Final = 1 << 20
 _TYPE: Final = "AVRO"
 _MAX_DECODERS: Final = 10_000
+_MAX_COLUMN_WRITERS: Final = 1000
 _TOLD: Final = 5  # fields that do not match
 _OTHER_SCHEMA: Final = "Set avro.schema to the writer's schema, and avro.reader.schema to yours"
 _OLDER_CLASS: Final = (
@@ -377,6 +378,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         topic = None if ctx is None or self._registry is None else ctx.topic
         of, writer = self._column_writers.get(topic, (None, None))
         if of is None or of.schema is not way.schema or of.prefix != way.prefix:
+            if len(self._column_writers) >= _MAX_COLUMN_WRITERS:
+                self._column_writers.clear()
             self._column_writers[topic] = way, (writer := self._compiled(self._native, way))
         return writer
 
