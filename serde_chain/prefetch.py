@@ -20,9 +20,9 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, Self
 
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreUnavailableError, release
 from payload_stores.records import StoredRecord
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.transfer import Transfer
 
 __all__ = ["Ahead", "Prefetch"]

@@ -9,8 +9,8 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreUnavailableError, release
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.transfer import Transfer
 
 __all__ = ["Slots", "together"]

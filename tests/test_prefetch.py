@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import pytest
 
-from payload_stores import daemon_threads
+from payload_stores import threads
 from payload_stores.errors import PayloadNotFoundError, PayloadStoreUnavailableError
 from serde_chain.prefetch import Ahead, Prefetch
 from serde_chain.transfer import Transfer
@@ -277,7 +277,7 @@ def test_where_no_thread_can_be_started_those_who_wait_learn_of_it(monkeypatch: 
     def refuse(_self: object) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr(daemon_threads, "_idle", [])
+    monkeypatch.setattr(threads, "_idle", [])
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         prefetch = prefetch_of(Store())

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores import forks
 from payload_stores.callbacks import shielded
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import Record
 from payload_stores.kafka.errors import translated, unavailable
 from payload_stores.plugins import require
+from payload_stores.threads import run_in_daemon_thread
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message

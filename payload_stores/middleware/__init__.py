@@ -6,13 +6,13 @@ payload share its attempts. ``Translated`` is the innermost, around stores of ot
 package. ``Mirror`` has two inner stores, with their own retries.
 """
 
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.middleware.base import Middleware
 from payload_stores.middleware.cache import Cache, CachedPayloads, CacheFigures
 from payload_stores.middleware.deadline import Deadline
 from payload_stores.middleware.mirror import Mirror
 from payload_stores.middleware.retry import Retry
 from payload_stores.middleware.translated import Translated
+from payload_stores.threads import run_in_daemon_thread
 
 __all__ = [
     "Cache",

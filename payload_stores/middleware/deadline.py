@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextvars
-import os
-import threading
 import time
-import weakref
 from collections.abc import Callable
 from typing import Any, BinaryIO, Final, TypeVar
 
+from payload_stores import forks
 from payload_stores.base import PayloadStore, PublishContext
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.kip1159 import KipPayloadStore
 from payload_stores.middleware.base import Middleware
+from payload_stores.threads import Call
 
 __all__ = ["Deadline"]
 
@@ -46,8 +43,8 @@ class Deadline(Middleware):
         super().__init__(store)
         self.timeout_ms = timeout_ms
         self._setting = setting
-        self._left_behind: set[threading.Event] = set()
-        _deadlines.add(self)
+        self._left_behind: set[Call[Any]] = set()
+        forks.watch(self, Deadline._forget_calls)
 
     def call(self, operation: Callable[..., T], *args: Any) -> T:
         """Run an operation within the deadline.
@@ -73,48 +70,29 @@ class Deadline(Middleware):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
-        _deadlines.add(self)
+        forks.watch(self, Deadline._forget_calls)
 
-    def forget_calls(self) -> None:
-        """Forget abandoned calls: their threads do not survive a fork."""
+    def _forget_calls(self) -> tuple[()]:
         self._left_behind.clear()
+        return ()
 
     def _run(self, operation: Callable[..., T], args: tuple[Any, ...], progress: _Start) -> T:
         if len(self._left_behind) >= _MOST_LEFT_BEHIND:
             raise self._unavailable(
                 f"the payload store hangs: {len(self._left_behind)} calls have not returned yet", str(args[0])
             )
-        outcome: list[tuple[T | None, BaseException | None]] = []
-        finished = threading.Event()
-        context = contextvars.copy_context()  # so that traces continue in the other thread
-
-        def run() -> None:
-            try:
-                outcome.append((context.run(operation, *args), None))
-            except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
-                outcome.append((None, error))
-            finished.set()
-            self._left_behind.discard(finished)
-
-        run_in_daemon_thread(run)
+        call = Call(operation, *args).start()
         try:
-            while not finished.wait(max(0.0, progress.at + self.timeout_ms / 1000 - time.monotonic())):
+            while not call.wait(max(0.0, progress.at + self.timeout_ms / 1000 - time.monotonic())):
                 if time.monotonic() >= progress.at + self.timeout_ms / 1000:
                     raise self._unavailable(
                         f"the payload store did not finish within {self.timeout_ms} ms", str(args[0])
                     )
         except BaseException:  # the time is up, or a signal handler raised
-            self._left_behind.add(finished)
-            if finished.is_set():  # it ended meanwhile, perhaps before it was added
-                self._left_behind.discard(finished)
+            self._left_behind.add(call)
+            call.drop(self._left_behind.discard)
             raise
-        result, error = outcome.pop()
-        if error is not None:
-            try:
-                raise error
-            finally:
-                del error  # otherwise frame and traceback form a cycle that holds the payload
-        return result  # type: ignore[return-value]  # without an error it is the operation's
+        return call.take()
 
     def _unavailable(self, message: str, subject: str) -> PayloadStoreUnavailableError:
         where = {"reference": subject} if "://" in subject else {"topic": subject}
@@ -127,7 +105,6 @@ class Deadline(Middleware):
 
 
 _MOST_LEFT_BEHIND: Final = 64
-_deadlines: Final[weakref.WeakSet[Deadline]] = weakref.WeakSet()
 
 
 class _Start:
@@ -164,12 +141,3 @@ class _Watched(_Start):
 
     def seek(self, offset: int, whence: int = 0, /) -> int:
         return self._reader.seek(offset, whence)
-
-
-def _forget_calls() -> None:
-    """Threads do not survive a fork (multiprocessing, Spark's workers)."""
-    for deadline in list(_deadlines):
-        deadline.forget_calls()
-
-
-os.register_at_fork(after_in_child=_forget_calls)

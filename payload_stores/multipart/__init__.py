@@ -1,10 +1,10 @@
 """Transfers of large payloads for all object stores: parallel parts and ranges, files in blocks."""
 
-from payload_stores.multipart.download import Answer, Downloads, Source, download_ranges
+from payload_stores.multipart.download import Answer, Downloads, Source, UnderWay, download_ranges
 from payload_stores.multipart.file import PayloadFile, open_ranges
 from payload_stores.multipart.sizes import MAX_PARTS, PARALLEL, PART_BYTES
-from payload_stores.multipart.threads import DaemonPool, UnderWay, settle
 from payload_stores.multipart.upload import Blocks, put_parts, read_parts, released, slices, stream_digest
+from payload_stores.threads import DaemonPool, settle
 
 __all__ = [
     "MAX_PARTS",

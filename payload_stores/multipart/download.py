@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO, Final, Protocol
 
 from payload_stores.errors import PayloadIntegrityError
 from payload_stores.multipart.file import open_ranges
 from payload_stores.multipart.sizes import PART_BYTES
-from payload_stores.multipart.threads import UnderWay, settle
+from payload_stores.threads import settle
 
-__all__ = ["Answer", "Downloads", "Source", "download_ranges"]
+__all__ = ["Answer", "Downloads", "Source", "UnderWay", "download_ranges"]
 
 # Size of a range while other downloads keep the network busy.
 _LARGE_PART_BYTES: Final = 64 << 20
@@ -114,6 +114,24 @@ class Source(Protocol):
 
     def errors(self) -> AbstractContextManager[None]:
         """Converts the errors of the store's library to those of payload stores."""
+
+
+class UnderWay:
+    """Counts the transfers in flight: a single one may use resources that several must share."""
+
+    def __init__(self) -> None:
+        # Adding and discarding are atomic, so Ctrl-C in between leaves nothing behind.
+        self._running: set[object] = set()
+
+    @contextmanager
+    def one_more(self) -> Iterator[int]:
+        """Count a transfer during a ``with`` block, which gets the count including this one."""
+        one = object()
+        try:
+            self._running.add(one)
+            yield len(self._running)
+        finally:
+            self._running.discard(one)
 
 
 class Downloads:

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import io
 import mmap
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future
+from functools import partial
 from typing import BinaryIO, Final, TypeVar
 
 from payload_stores.errors import PayloadStoreError, PayloadTooLargeError
 from payload_stores.ids import DIGEST_PREFIX
 from payload_stores.multipart.sizes import PART_BYTES
-from payload_stores.multipart.threads import settle
+from payload_stores.threads import DaemonPool
 
 __all__ = ["Blocks", "put_parts", "read_parts", "released", "slices", "stream_digest"]
 
@@ -111,7 +110,7 @@ def released(held: list[memoryview], parts: Iterator[memoryview]) -> Iterator[me
 
 
 def put_parts(
-    threads: Executor, parts: Iterable[memoryview], put: Callable[[int, memoryview], T], *, ahead: int
+    threads: DaemonPool, parts: Iterable[memoryview], put: Callable[[int, memoryview], T], *, ahead: int
 ) -> list[T]:
     """Upload parts in parallel; if this raises, none is still in flight.
 
@@ -124,18 +123,7 @@ def put_parts(
     Returns:
         The results of ``put``, in the order of the parts.
     """
-    running: deque[Future[T]] = deque()
-    done: list[T] = []
-    try:
-        for number, part in enumerate(parts, start=1):
-            if len(running) >= ahead:
-                done.append(running.popleft().result())
-            running.append(threads.submit(put, number, part))
-        done.extend(future.result() for future in running)
-    except BaseException:
-        settle(running)
-        raise
-    return done
+    return threads.all((partial(put, number, part) for number, part in enumerate(parts, start=1)), ahead=ahead)
 
 
 def stream_digest(reader: BinaryIO) -> str:

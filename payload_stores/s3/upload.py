@@ -9,14 +9,13 @@ from __future__ import annotations
 import base64
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Executor
 from contextlib import closing
 from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
-from payload_stores.multipart import Blocks, put_parts
+from payload_stores.multipart import Blocks, DaemonPool, put_parts
 from payload_stores.s3.errors import MISSING, NO_UPLOAD, error_code, field
 
 __all__ = ["Head", "Target", "Uploads"]
@@ -52,7 +51,7 @@ class Uploads:
         checksums: Whether to send the SHA-256 of payloads and the CRC32 of parts.
     """
 
-    def __init__(self, client: Any, threads: Executor, *, create: Mapping[str, str], checksums: bool) -> None:
+    def __init__(self, client: Any, threads: DaemonPool, *, create: Mapping[str, str], checksums: bool) -> None:
         self._client = client
         self._threads = threads
         self._create = create

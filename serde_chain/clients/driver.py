@@ -18,8 +18,8 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError, release
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.clients.buffer import Buffer
 from serde_chain.clients.outgoing import Client, Gate, Ledger, Outgoing, Report, size_of
 from serde_chain.transfer import Transfer

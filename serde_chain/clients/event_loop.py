@@ -17,7 +17,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
-from payload_stores.daemon_threads import run_in_daemon_thread
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.base import is_stream
 from serde_chain.transfer import Transfer, finish
 

@@ -16,8 +16,8 @@ from functools import cache
 from typing import Final, Protocol
 
 from payload_stores import forks
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.errors import PayloadStoreError
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.base import SupportsUploads
 from serde_chain.clients.limits import ClientLimits, TopicLimit
 from serde_chain.errors import TopicLimitError

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextvars
-import threading
 import time
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, Final, ParamSpec, TypeVar
 
-from payload_stores.daemon_threads import run_in_daemon_thread
+from payload_stores.threads import Call
 from serde_chain.errors import SchemaRegistryError
 
 __all__ = ["all_in_time", "in_time"]
@@ -50,28 +49,17 @@ def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
         if time.monotonic() > until:
             raise _too_late()
         return request(*arguments, **options)
-    outcome: list[tuple[T, None] | tuple[None, BaseException]] = []
-    finished = threading.Event()
-    context = contextvars.copy_context()  # so that traces continue in the other thread
-    context.run(_until.set, time.monotonic() + _DEADLINE_S)
+    ends = time.monotonic() + _DEADLINE_S
 
-    def run() -> None:
-        try:
-            outcome.append((context.run(request, *arguments, **options), None))
-        except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
-            outcome.append((None, error))
-        finished.set()
+    def ask() -> T:
+        _until.set(ends)  # in this call's context
+        return request(*arguments, **options)
 
-    run_in_daemon_thread(run)
-    if not finished.wait(_DEADLINE_S):
+    call = Call(ask).start()
+    if not call.wait(_DEADLINE_S):
+        call.drop()
         raise _too_late()
-    result, error = outcome.pop()
-    if error is not None:
-        try:
-            raise error
-        finally:
-            del error  # or it would hold itself, by this frame
-    return result  # type: ignore[return-value]  # without an error it is the request's
+    return call.take()
 
 
 def all_in_time(ask: Callable[P, T]) -> Callable[P, T]:

@@ -7,7 +7,7 @@ from hashlib import sha256
 
 import pytest
 
-from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, PayloadTooLargeError
+from payload_stores import PayloadStoreError, PayloadStoreUnavailableError, PayloadTooLargeError, threads
 from payload_stores.multipart import (
     PART_BYTES,
     Blocks,
@@ -19,7 +19,6 @@ from payload_stores.multipart import (
     released,
     slices,
     stream_digest,
-    threads,
 )
 
 DATA = bytes(range(251)) * (3 * PART_BYTES // 251 + 7)

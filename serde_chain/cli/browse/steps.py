@@ -6,7 +6,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator
 from typing import TypeVar
 
-from payload_stores.daemon_threads import run_in_daemon_thread
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.clients.event_loop import in_daemon_thread
 
 __all__ = ["in_steps"]

@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 import confluent_kafka
 
 from payload_stores import forks
-from payload_stores.daemon_threads import run_in_daemon_thread
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.client_chains import MAX_BLOCK
 from serde_chain.clients.confluent.outbox import NotSentError, OnDelivery

@@ -16,9 +16,9 @@ import confluent_kafka
 
 from payload_stores import forks
 from payload_stores.callbacks import shielded
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.options import Option, boolean, integer
 from payload_stores.signals import let_through
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain

@@ -5,10 +5,9 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, Final
 
-from payload_stores.daemon_threads import run_in_daemon_thread
+from payload_stores.threads import Call
 from serde_chain.clients.timeouts import deadline
 
 __all__ = ["UninterruptedPoll"]
@@ -42,7 +41,7 @@ class UninterruptedPoll:
         self.since = 0.0
         self._client_poll = poll
         self._running = threading.Lock()
-        self._wanted: _Wanted | None = None
+        self._wanted: object = None
 
     def run(self, timeout: float) -> None:
         """Poll until there is something.
@@ -59,14 +58,13 @@ class UninterruptedPoll:
         if threading.current_thread() is not threading.main_thread():
             self._poll(timeout)
             return
-        wanted = self._wanted = _Wanted(deadline(timeout))
+        wanted = self._wanted = object()
+        call = Call(self._run, wanted, deadline(timeout))
         try:
-            run_in_daemon_thread(partial(self._run, wanted))
-            wanted.is_done.wait()
+            call.start().wait()
         finally:
             self._wanted = None
-        if wanted.error is not None:
-            raise wanted.error
+        call.take()
 
     def settle(self) -> None:
         """Wait for the end of a poll whose call was interrupted, at most 0.2 s; then the client may be called."""
@@ -79,25 +77,11 @@ class UninterruptedPoll:
         self.since = time.monotonic()
         self.found = messages
 
-    def _run(self, wanted: _Wanted) -> None:
-        try:
-            with self._running:
-                # A thread that starts after its call was interrupted has nothing to do.
-                while self._wanted is wanted and not self.found:
-                    left = max(0.0, wanted.until - time.monotonic())
-                    self._poll(min(_SLICE_S, left))
-                    if not left:
-                        return
-        except BaseException as error:  # noqa: BLE001  raised in the waiting thread
-            wanted.error = error
-        finally:
-            wanted.is_done.set()
-
-
-class _Wanted:
-    """A call that waits for a poll."""
-
-    def __init__(self, until: float) -> None:
-        self.until = until
-        self.is_done = threading.Event()
-        self.error: BaseException | None = None
+    def _run(self, wanted: object, until: float) -> None:
+        with self._running:
+            # A thread that starts after its call was interrupted has nothing to do.
+            while self._wanted is wanted and not self.found:
+                left = max(0.0, until - time.monotonic())
+                self._poll(min(_SLICE_S, left))
+                if not left:
+                    return

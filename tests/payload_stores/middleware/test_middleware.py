@@ -39,7 +39,6 @@ from payload_stores import (
 )
 from payload_stores.base import CAPABILITIES, Buffer, RecordWriter, SupportsRetryCount
 from payload_stores.base.capability import Capability
-from payload_stores.daemon_threads import run_in_daemon_thread
 from payload_stores.hop import HopStore
 from payload_stores.ids import sha256_digest
 from payload_stores.local import LocalStore
@@ -47,6 +46,7 @@ from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Cache, Deadline, Middleware, Retry
 from payload_stores.offload_server import FileCredentials, Limits, OffloadApp, add_user
 from payload_stores.testing import FaultyStore, PayloadStoreTests
+from payload_stores.threads import run_in_daemon_thread
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 
 AWAY = PayloadStoreUnavailableError("away")
@@ -634,7 +634,7 @@ def test_threads_are_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
             super().append(inbox)
             waits.set()
 
-    monkeypatch.setattr("payload_stores.daemon_threads._idle", Idle())
+    monkeypatch.setattr("payload_stores.threads._idle", Idle())
     threads = set()
     for _ in range(3):
         waits.clear()
@@ -655,8 +655,8 @@ def test_a_job_for_a_thread_that_is_about_to_end_is_run(monkeypatch: pytest.Monk
                 raise ValueError("another thread took it just now")
             super().remove(inbox)
 
-    monkeypatch.setattr("payload_stores.daemon_threads._idle", Idle())
-    monkeypatch.setattr("payload_stores.daemon_threads._IDLE_SECONDS", 0.01)
+    monkeypatch.setattr("payload_stores.threads._idle", Idle())
+    monkeypatch.setattr("payload_stores.threads._IDLE_SECONDS", 0.01)
     run_in_daemon_thread(lambda: None)
     assert about_to_end.wait(30)
     taken[0].put(ran.set)

@@ -94,7 +94,7 @@ def test_a_pool_runs_no_more_than_it_may_at_once() -> None:
     assert all(begun.acquire(timeout=60) for _ in range(2))
     assert not begun.acquire(blocking=False)
     calls[2].cancel()
-    pool.shutdown(cancel_futures=True)
+    pool.shutdown(wait=False, cancel_futures=True)
     for future in calls[3:]:
         assert isinstance(future.exception(60), PayloadStoreError), "not CancelledError, which is no store's"
     with pytest.raises(PayloadStoreError, match="the store is closed"):

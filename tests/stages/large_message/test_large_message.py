@@ -404,7 +404,7 @@ def test_a_system_that_starts_no_more_threads_is_not_the_records_fault(
         raise RuntimeError("can't start new thread")
 
     with monkeypatch.context() as patch:
-        patch.setattr("payload_stores.daemon_threads._idle", [])
+        patch.setattr("payload_stores.threads._idle", [])
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(PayloadStoreUnavailableError, match="no thread") as caught:
             read(reference.encode(), context(list(headers)))
