@@ -1,60 +1,75 @@
-"""The payload store contract (KIP-1159, "PayloadStore").
+"""The contract of a payload store (KIP-1159, "PayloadStore").
 
-A store's author needs ``store.py``. Each optional capability is a Protocol in a separate file: a store implements its
-methods, and callers check for it with ``isinstance(store, SupportsDelete)``.
+A store's author reads ``store.py``: every store's methods, and the optional abilities, each a Protocol.
 
-===================  =======================================================================================
-``store.py``         required and default methods of every store
-``context.py``       what a store may know about a payload
-``signatures.py``    which arguments a method takes
-``checks.py``        helpers for every store: topic, size, digest, age, untrusted references
-``clock.py``         tells the server's time
-``delete.py``        deletes payloads
-``listing.py``       lists the payloads of a topic
-``info.py``          reads size and time of one payload, cheaper than a listing
-``streaming.py``     publishes and opens files
-``ranges.py``        reads a part of a payload
-``topics.py``        extracts the topic from a reference
-``records.py``       stores headers and keys too
-``transactions.py``  joins the client's transactions
-``expiration.py``    has the server delete old payloads
-``lifetimes.py``     tells when the server has deleted some, and all, of a topic's payloads
-``leftovers.py``     removes leftovers of killed writers
-``retry_count.py``   counts retried requests
-``opt_out.py``       can be switched off
-``preparation.py``   creates resources besides the payloads
-``capability.py``    how ``isinstance`` decides; only middleware needs it
-===================  =======================================================================================
+=================  =========================================================================================
+``store.py``       the contract
+``values.py``      what its methods take and return
+``checks.py``      settings and checks that all stores share
+``signatures.py``  which arguments a method takes
+``capability.py``  how ``isinstance`` decides on an ability; only middleware needs it
+=================  =========================================================================================
+
+Example:
+    >>> import io
+    >>> from datetime import UTC
+    >>> from payload_stores import open_store
+    >>> store = open_store("memory", {"large.message.max.payload.bytes": "1000"})
+    >>> store.configure({})
+    >>> one = store.publish("tour", b"payload", PublishContext(payload_id="1"))
+    >>> one == store.reference("tour", "1"), store.owns(one), store.claim(one), store.topic_of(one)
+    (True, True, 1, 'tour')
+    >>> store.id(b"payload", PublishContext("content"))
+    '239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5'
+    >>> store.download(one), store.download_verified(one, size=7), store.read_range(one, 3, 2)
+    (b'payload', b'payload', b'lo')
+    >>> with store.open(store.publish_stream("tour", io.BytesIO(b"file"), PublishContext(payload_id="4"))) as file:
+    ...     file.read()
+    b'file'
+    >>> store.delete("memory:///tour/4")
+    >>> isinstance(store, SupportsClock), store.now().tzinfo is UTC, store.worst_case_ms()
+    (True, True, None)
+    >>> isinstance(store, SupportsInfo), store.info(one).size, [info.size for info in store.list("tour")]
+    (True, 7, [7])
+    >>> two, three = (store.publish("tour", b"", PublishContext(payload_id=name)) for name in "23")
+    >>> [info.reference for info in store.list_range("tour", after="1", until="2")]
+    ['memory:///tour/2']
+    >>> store.delete(one), store.delete_many([two, three]), [*store.list("tour")]
+    (None, {}, [])
+    >>> store.close()
 """
 
 from typing import Final
 
-from payload_stores.base.clock import SupportsClock
-from payload_stores.base.context import PublishContext
-from payload_stores.base.delete import SupportsDelete, SupportsDeleteMany
-from payload_stores.base.expiration import SupportsExpiration
-from payload_stores.base.info import SupportsInfo
-from payload_stores.base.leftovers import SupportsLeftoverCount, SupportsLeftovers
-from payload_stores.base.lifetimes import Lifetimes, SupportsLifetimes
-from payload_stores.base.listing import PayloadInfo, SupportsList, SupportsListRange
-from payload_stores.base.opt_out import SupportsOptOut
-from payload_stores.base.preparation import SupportsPreparation
-from payload_stores.base.ranges import SupportsRanges
-from payload_stores.base.records import SupportsRecords
-from payload_stores.base.retry_count import SupportsRetryCount
-from payload_stores.base.store import PayloadStore
-from payload_stores.base.streaming import SupportsStreaming
-from payload_stores.base.topics import SupportsTopics
-from payload_stores.base.transactions import RecordWriter, SupportsTransactions
+from payload_stores.base import store
+from payload_stores.base.capability import Capability
+from payload_stores.base.store import (
+    PayloadStore,
+    SupportsClock,
+    SupportsDelete,
+    SupportsDeleteMany,
+    SupportsExpiration,
+    SupportsInfo,
+    SupportsLeftoverCount,
+    SupportsLeftovers,
+    SupportsLifetimes,
+    SupportsList,
+    SupportsListRange,
+    SupportsOptOut,
+    SupportsPreparation,
+    SupportsRanges,
+    SupportsRecords,
+    SupportsRetryCount,
+    SupportsStreaming,
+    SupportsTopics,
+    SupportsTransactions,
+)
+from payload_stores.base.values import Lifetimes, PayloadInfo, PublishContext, RecordWriter
 from payload_stores.buffers import Buffer
 from payload_stores.records import StoredRecord
 
-CAPABILITIES: Final[tuple[type, ...]] = (
-    SupportsClock, SupportsDelete, SupportsDeleteMany, SupportsExpiration, SupportsInfo, SupportsLeftoverCount,
-    SupportsLeftovers, SupportsLifetimes, SupportsList, SupportsListRange, SupportsOptOut, SupportsPreparation,
-    SupportsRanges, SupportsRecords, SupportsRetryCount, SupportsStreaming, SupportsTopics, SupportsTransactions,
-)  # fmt: skip
-"""All optional capabilities of a :class:`PayloadStore`; a middleware has those of its inner store."""
+CAPABILITIES: Final = tuple(item for item in vars(store).values() if isinstance(item, Capability))
+"""All optional abilities of a :class:`PayloadStore`; a middleware has those of its inner store."""
 
 __all__ = [
     "CAPABILITIES", "Buffer", "Lifetimes", "PayloadInfo", "PayloadStore", "PublishContext", "RecordWriter",

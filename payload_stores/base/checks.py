@@ -1,9 +1,9 @@
-"""Checks shared by all stores: topics, sizes, digests, ages and references."""
+"""What all stores share: their settings, and checks of topics, sizes, digests, ages and references."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, ClassVar, Final
@@ -16,7 +16,7 @@ from payload_stores.errors import (
     PayloadTooLargeError,
     UntrustedReferenceError,
 )
-from payload_stores.options import Option
+from payload_stores.options import Option, integer, listing
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -32,14 +32,44 @@ _published: Final[ContextVar[tuple[Checks, str, int] | None]] = ContextVar("_pub
 
 
 class Checks:
-    """Methods for a store to call, not to override. The attributes are those of ``PayloadStore``."""
+    """Settings of all stores, and methods for a store to call, not to override.
 
-    TRUSTED: ClassVar[Option[tuple[str, ...]]]
-    MAX_PAYLOAD: ClassVar[Option[int]]
+    Attributes:
+        trusted_references: Further reference prefixes it may read (``large.message.trusted.references``).
+        max_payload_bytes: Largest payload it downloads, in bytes (``large.message.max.payload.bytes``).
+        grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
+    """
+
+    TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
+        "large.message.trusted.references",
+        listing,
+        (),
+        doc="reference prefixes that may be read besides the store's own",
+    )
+    MAX_PAYLOAD: ClassVar[Option[int]] = Option(
+        "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"
+    )
+    GRACE: ClassVar[Option[int]] = Option(
+        "large.message.grace.ms",
+        integer(0),
+        86_400_000,
+        doc="age at which a sweep may delete payloads; content ids renew payloads at half of it",
+    )
+    # The stage enforces it; a store made of several stores divides it among them.
+    TIMEOUT: ClassVar[Option[int]] = Option(
+        "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
+    )
 
     scheme: str
-    max_payload_bytes: int
-    grace_ms: int
+    trusted_references: tuple[str, ...] = ()
+    max_payload_bytes: int = 1 << 30
+    grace_ms: int = 86_400_000
+
+    def _read_shared(self, config: Mapping[str, object]) -> None:
+        """Read the settings of all stores."""
+        self.trusted_references = self.TRUSTED.read(config)
+        self.max_payload_bytes = self.MAX_PAYLOAD.read(config)
+        self.grace_ms = self.GRACE.read(config)
 
     def check_topic(self, topic: str) -> str:
         """Return the topic if it is a legal Kafka topic name, which makes it a safe path segment too.

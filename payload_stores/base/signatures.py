@@ -1,4 +1,4 @@
-"""Which arguments the methods of a store take: those of :class:`PayloadStore`, or only those of KIP-1159's interface.
+"""Which arguments the methods of a store take: those of ``PayloadStore``, or only those of KIP-1159's interface.
 
 The KIP's ``publish(topic, data)`` and ``id(data)`` have no context. A method is looked at once, when its class is
 defined or its store is opened; the calls of a method that takes all arguments stay as they are.
@@ -15,7 +15,7 @@ from types import FunctionType
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from payload_stores.base.context import PublishContext
+from payload_stores.base.values import PublishContext
 from payload_stores.errors import ConfigError
 
 __all__ = ["Fit", "adapt_methods", "check_methods", "fit"]

@@ -1,222 +1,249 @@
-"""The payload store contract (KIP-1159, "PayloadStore"): required and default methods of every store."""
+"""The contract of a payload store (KIP-1159, "PayloadStore"): all that a store's author reads.
+
+Of :class:`PayloadStore`, only ``publish`` and ``download`` are required. Each further ability is a Protocol: a store
+has it if it has the methods, and callers ask ``isinstance(store, SupportsDelete)``. A method that takes a reference
+raises UntrustedReferenceError if it is not the store's, and one that asks the server PayloadStoreError if that fails.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Protocol, runtime_checkable
 
-from payload_stores import ids
-from payload_stores.base.capability import HasCapabilities
+from payload_stores.base.capability import Capability, HasCapabilities
 from payload_stores.base.checks import Checks
-from payload_stores.base.context import PublishContext
 from payload_stores.base.signatures import adapt_methods
+from payload_stores.base.values import Lifetimes, PayloadInfo, PublishContext, RecordWriter
 from payload_stores.buffers import Buffer
-from payload_stores.options import Option, integer, listing
+from payload_stores.errors import PayloadStoreError
+from payload_stores.options import Option
+from payload_stores.records import StoredRecord
 
-__all__ = ["PayloadStore", "PublishContext"]
+if TYPE_CHECKING:
+    from datetime import datetime, timedelta  # takes a millisecond, and few processes need it
 
 
 class PayloadStore(Checks, HasCapabilities, ABC):
     """Stores payloads too large for a record, and returns a reference to each.
 
-    References are URLs ``<scheme>://…/<topic>/<id>`` and never change. A store reads only below its own prefix; other
-    references raise :class:`~payload_stores.errors.UntrustedReferenceError`. Stores are thread-safe. Every error is a
-    :class:`~payload_stores.errors.PayloadStoreError`. ``publish`` and ``download`` are required. A subclass may define
-    the KIP's methods with the KIP's arguments: ``publish(self, topic, data)`` and ``id(self, data)`` are called without
-    the context.
-
-    Attributes:
-        scheme: URL scheme of the references.
-        options: Configuration keys of the store, besides those shared by all stores.
-        trusted_references: Further reference prefixes it may read (``large.message.trusted.references``).
-        max_payload_bytes: Largest payload it downloads, in bytes (``large.message.max.payload.bytes``).
-        grace_ms: Age in ms from which a sweep may delete payloads without a record (``large.message.grace.ms``).
-        stable_references: Whether publishing a payload again with the same id returns the same reference. If not, each
-            payload belongs to one record, and keys cannot be offloaded: equal keys must stay equal.
-        follows_context: Whether ``publish`` takes the context, with the id that it asks for. If not, the store chooses
-            its ids itself, and ``large.message.id`` has no effect on them. Determined from the signature.
-
-    Example:
-        >>> from payload_stores import open_store
-        >>> store = open_store("memory", {})
-        >>> store.download(store.publish("alerts", b"payload"))
-        b'payload'
+    References are URLs ``<scheme>://…/<topic>/<id>`` and never change. A store reads only below its own prefix. Stores
+    are thread-safe. A subclass may define the KIP's ``publish(self, topic, data)`` and ``id(self, data)``, which are
+    called without the context. ``checks.py`` has the settings of all stores, and what every store checks. Stores with
+    a prefix derive from :class:`payload_stores.references.RootedStore`: it has ``owns``, ``claim`` and ``reference``.
     """
 
-    TRUSTED: ClassVar[Option[tuple[str, ...]]] = Option(
-        "large.message.trusted.references",
-        listing,
-        (),
-        doc="reference prefixes that may be read besides the store's own",
-    )
-    MAX_PAYLOAD: ClassVar[Option[int]] = Option(
-        "large.message.max.payload.bytes", integer(1), 1 << 30, doc="largest payload that is downloaded"
-    )
-    GRACE: ClassVar[Option[int]] = Option(
-        "large.message.grace.ms",
-        integer(0),
-        86_400_000,
-        doc="age at which a sweep may delete payloads; content ids renew payloads at half of it",
-    )
-    # The stage enforces it; a store made of several stores divides it among them.
-    TIMEOUT: ClassVar[Option[int]] = Option(
-        "large.message.store.timeout.ms", integer(1), 60_000, doc="deadline of one upload or download, retries included"
-    )
-    options: ClassVar[tuple[Option[Any], ...]] = (TRUSTED, MAX_PAYLOAD, GRACE)
-
-    scheme: str
-    trusted_references: tuple[str, ...] = ()
-    max_payload_bytes: int = 1 << 30
-    grace_ms: int = 86_400_000
-    stable_references: bool = True
-    follows_context: bool = True
+    #: Configuration keys of the store, besides those of all stores, which are listed here.
+    options: ClassVar[tuple[Option[Any], ...]] = (Checks.TRUSTED, Checks.MAX_PAYLOAD, Checks.GRACE)
+    scheme: str  #: URL scheme of the references.
+    stable_references: bool = True  #: Whether equal ids have equal references; if not, keys cannot be offloaded.
+    follows_context: bool = True  #: Whether ``publish`` takes the context, and so the id; set from its signature.
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)
         adapt_methods(cls)
 
     def configure(self, config: Mapping[str, object]) -> None:
-        """Read the configuration: dotted keys, including those of other stores and the client.
-
-        Raises:
-            ConfigError: A required key is missing or a value is wrong.
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> open_store("memory", {"large.message.max.payload.bytes": "1000"}).max_payload_bytes
-            1000
-        """
-        self.trusted_references = self.TRUSTED.read(config)
-        self.max_payload_bytes = self.MAX_PAYLOAD.read(config)
-        self.grace_ms = self.GRACE.read(config)
+        """Read the client's whole configuration: dotted keys. Raises ConfigError if a value is wrong. No I/O."""
+        self._read_shared(config)
 
     @abstractmethod
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Store a payload. With a deterministic id, reuse an existing object, or renew it (``is_stale``).
+        """Store a payload; returns its reference, once it is readable. A failed call leaves no partial payload.
 
-        Args:
-            topic: Topic of the record, part of the reference.
-            data: The payload.
-            context: How to make the id, and known facts about the payload.
-
-        Returns:
-            The full reference; from now on, the payload is readable.
-
-        Raises:
-            PayloadStoreError: Storing failed; no partial payload is readable.
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> open_store("memory", {}).publish("alerts", b"payload", PublishContext(payload_id="1"))
-            'memory:///alerts/1'
+        With a deterministic id, an existing object is reused, or renewed if it :meth:`is_stale`.
         """
 
     @abstractmethod
     def download(self, reference: str) -> bytes:
-        """Fetch a payload by the reference returned by :meth:`publish`.
-
-        Raises:
-            UntrustedReferenceError: The reference is not this store's.
-            PayloadNotFoundError: The payload is gone.
-            PayloadTooLargeError: The payload is larger than ``max_payload_bytes``.
-            PayloadStoreError: Fetching failed.
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> store = open_store("memory", {})
-            >>> store.download(store.publish("alerts", b"payload"))
-            b'payload'
-        """
+        """Fetch a payload. Raises PayloadNotFoundError if it is gone, PayloadTooLargeError by :meth:`check_size`."""
 
     def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
-        """Fetch a payload and verify it. Override it if a library already computes the digest.
-
-        A payload larger than published is refused by :meth:`check_size`, before it is fetched.
-
-        Args:
-            reference: The reference returned by :meth:`publish`.
-            size: Published size in bytes; None if unknown.
-            digest: Published ``sha256:<hex>``; None if unknown.
-
-        Raises:
-            PayloadIntegrityError: Size or digest differ.
-            PayloadStoreError: As :meth:`download`.
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> store = open_store("memory", {})
-            >>> store.download_verified(store.publish("alerts", b"payload"), size=7)
-            b'payload'
-        """
+        """Fetch and :meth:`verify` a payload; override it if a library computes the ``sha256:<hex>`` anyway."""
         with self._expecting(reference, size):
             payload = self.download(reference)
         self.verify(payload, reference, size=size, digest=digest)
         return payload
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
-        """Make the id of a payload, a relative URL path; override it for other kinds of ids (KIP-1159).
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> open_store("memory", {}).id(b"payload", PublishContext("content"))
-            '239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5'
-        """
-        context = context or PublishContext()
-        if context.payload_id is not None:
-            return context.payload_id
-        return ids.payload_id(data, context.id_strategy, key=context.key, digest=context.digest)
+        """Make the id of a payload, a relative URL path; override it for other kinds of ids (KIP-1159)."""
+        return (context or PublishContext()).make_id(data)
 
     def reference(self, topic: str, payload_id: str) -> str | None:
-        """The reference that ``publish`` will return for an id; None if only ``publish`` can know it.
-
-        Raises:
-            PayloadStoreError: Not a Kafka topic name, or an id unusable for this store.
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> open_store("memory", {}).reference("alerts", "1")
-            'memory:///alerts/1'
-        """
+        """The reference that ``publish`` will return for an id; None if only ``publish`` can know it."""
         return None
 
     def worst_case_ms(self) -> int | None:
-        """Maximum duration of one request in ms, from the store's own timeouts and retries; None if unbounded.
-
-        Compared with ``max.block.ms`` and ``max.poll.interval.ms`` when a client is configured (KIP-1159).
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> open_store("memory", {}).worst_case_ms() is None
-            True
-        """
+        """Maximum duration of one request by the store's own timeouts and retries (KIP-1159); None if unbounded."""
         return None
 
     def owns(self, reference: str) -> bool:
-        """Whether the store may follow a reference: whether it is below its own prefix or a trusted one.
-
-        Performs no I/O and raises nothing: for a bad reference below the prefix, :meth:`download` raises. By default
-        the scheme decides; stores with a prefix derive from :class:`payload_stores.references.RootedStore`.
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> open_store("memory", {}).owns("memory:///alerts/1"), open_store("memory", {}).owns("s3://bucket/t/1")
-            (True, False)
-        """
+        """Whether the store may follow a reference, by its own prefix or a trusted one. No I/O, no errors."""
         return reference.startswith(f"{self.scheme}://")
 
     def claim(self, reference: str) -> int:
-        """Number of segments, host included, of the longest prefix that owns a reference; 0 if none does.
-
-        Of a reader's stores, the one with the largest claim follows the reference: prefixes may nest, and the order of
-        the stores does not matter. Performs no I/O and raises nothing; ``RootedStore`` implements it.
-
-        Example:
-            >>> from payload_stores import open_store
-            >>> open_store("memory", {}).claim("memory:///alerts/1"), open_store("memory", {}).claim("s3://bucket/t/1")
-            (1, 0)
-        """
+        """Segments, with the host, of the longest prefix that owns a reference, or 0: the largest claim follows it."""
         return int(self.owns(reference))
 
     def close(self) -> None:
         """Release connections and threads. Further calls do nothing."""
+
+
+@runtime_checkable
+class SupportsDelete(Protocol, metaclass=Capability):
+    """Deletes payloads."""
+
+    def delete(self, reference: str) -> None:
+        """Delete a payload; succeeds if it is already gone."""
+
+
+@runtime_checkable
+class SupportsDeleteMany(Protocol, metaclass=Capability):
+    """Deletes many payloads at a much lower cost than one by one, such as a thousand per request."""
+
+    def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
+        """Delete any number; returns the errors of those that stay, by reference. Nothing, if one is untrusted."""
+
+
+@runtime_checkable
+class SupportsInfo(Protocol, metaclass=Capability):
+    """Stats one payload, cheaper than by a listing, for which servers may charge twelve times as much."""
+
+    def info(self, reference: str) -> PayloadInfo:
+        """Size and time: that of a listing, or its whole second, as in HTTP dates. Raises PayloadNotFoundError."""
+
+
+@runtime_checkable
+class SupportsList(Protocol, metaclass=Capability):
+    """Lists the payloads of a topic, completely or with an error. ``delete`` must accept each listed reference."""
+
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        """Yield payloads, unordered, a page at a time: of ids that begin so, last written or renewed before a time."""
+
+
+@runtime_checkable
+class SupportsListRange(Protocol, metaclass=Capability):
+    """Lists a range of ids at the cost of these alone, so that several readers can share a topic."""
+
+    def list_range(
+        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
+    ) -> Iterator[PayloadInfo]:
+        """Like ``list``, sorted by the characters of the ids: those behind ``after``, up to and with ``until``."""
+
+
+@runtime_checkable
+class SupportsStreaming(Protocol, metaclass=Capability):
+    """Streams payloads in constant memory."""
+
+    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
+        """Store the contents of a binary reader. Otherwise like :meth:`PayloadStore.publish`."""
+
+    def open(self, reference: str) -> BinaryIO:
+        """Open a payload for reading; the caller closes it. Same errors as :meth:`PayloadStore.download`."""
+
+
+@runtime_checkable
+class SupportsRanges(Protocol, metaclass=Capability):
+    """Reads a part of a payload without the rest."""
+
+    def read_range(self, reference: str, start: int, length: int) -> bytes:
+        """Fetch ``length`` bytes, fewer at the end, none after it. ValueError if a number is negative."""
+
+
+@runtime_checkable
+class SupportsRecords(Protocol, metaclass=Capability):
+    """Stores whole records: payload, headers and key."""
+
+    def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
+        """Store a record. Otherwise like :meth:`PayloadStore.publish`."""
+
+    def download_record(self, reference: str) -> StoredRecord:
+        """Fetch a record. Otherwise like :meth:`PayloadStore.download`."""
+
+
+@runtime_checkable
+class SupportsTopics(Protocol, metaclass=Capability):
+    """Has the topic of a payload in its reference."""
+
+    def topic_of(self, reference: str) -> str:
+        """The topic in a reference; below a trusted prefix, the first segment."""
+
+
+@runtime_checkable
+class SupportsTransactions(Protocol, metaclass=Capability):
+    """Makes payloads visible together with the record referring to them."""
+
+    joins_transactions: bool  #: Whether it writes to the client's own cluster, as transactions require.
+
+    def within(self, writer: RecordWriter) -> PayloadStore:
+        """The same store, writing by a client's transactional producer. Aborted payloads need no deletion."""
+
+
+@runtime_checkable
+class SupportsClock(Protocol, metaclass=Capability):
+    """Its server tells the time with which it stamps payloads, so that ages do not depend on other clocks."""
+
+    def now(self) -> datetime:
+        """The server's time, with time zone, at a resolution of a second or better; never later than it is there."""
+
+
+@runtime_checkable
+class SupportsExpiration(Protocol, metaclass=Capability):
+    """Its server deletes payloads at a configured age."""
+
+    def expiration(self, topic: str) -> timedelta | None:
+        """The age at which payloads of a topic are deleted; the lowest, if several rules apply; None if kept."""
+
+    def set_expiration(self, topic: str, age: timedelta | None) -> None:
+        """Configure the age, rounded up to the server's resolution (S3: whole days); None removes the topic's rule."""
+
+
+@runtime_checkable
+class SupportsLifetimes(Protocol, metaclass=Capability):
+    """Its server deletes payloads by rules, which may differ among the payloads of a topic."""
+
+    def lifetimes(self, topic: str) -> Lifetimes:
+        """The lowest age at which payloads of a topic are deleted, as ``expiration`` returns it, and the highest."""
+
+
+@runtime_checkable
+class SupportsLeftovers(Protocol, metaclass=Capability):
+    """Killed writers leave temporary files or incomplete uploads behind, which listings do not show."""
+
+    def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        """Remove leftovers of at least this age, since newer ones may be a live writer's; returns their number."""
+
+
+@runtime_checkable
+class SupportsLeftoverCount(Protocol, metaclass=Capability):
+    """Counts the leftovers that :class:`SupportsLeftovers` would remove."""
+
+    def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
+        """The number of leftovers of at least this age, in ms."""
+
+
+@runtime_checkable
+class SupportsPreparation(Protocol, metaclass=Capability):
+    """Creates a further resource with the first payload of a topic."""
+
+    def unprepared(self, topic: str) -> str | None:
+        """The missing resource that the first payload would create; None if nothing is missing."""
+
+
+@runtime_checkable
+class SupportsRetryCount(Protocol, metaclass=Capability):
+    """Counts its retries."""
+
+    retries: int  #: Number of retried requests since the store was opened.
+
+
+@runtime_checkable
+class SupportsOptOut(Protocol, metaclass=Capability):
+    """Can be switched off, by its user or its broker."""
+
+    sender: str | None  #: User name the store publishes as, for formats that record it; None if it has none.
+    offloads: bool  #: Whether to publish payloads; otherwise records stay unchanged.
+    fetches: bool  #: Whether to follow references; otherwise readers get the references themselves.
+
+    def why_not(self) -> str | None:
+        """Why it can publish nothing at all; None if it can. Asked before each payload: at most a request."""

@@ -1,31 +1,46 @@
 """A payload store around another, with the capabilities of the inner one."""
 
-# ruff: noqa: D102  a member without a docstring forwards to the inner store; the contract documents it
+# ruff: noqa: D102  a member without a docstring is the contract's
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+import inspect
+from collections.abc import Callable
 from functools import partial, update_wrapper
-from typing import Any, BinaryIO, ClassVar, Final, TypeVar, cast
+from operator import attrgetter
+from typing import Any, ClassVar, Final, TypeVar, cast
 
 from payload_stores.base import (
     CAPABILITIES,
     Buffer,
-    Lifetimes,
-    PayloadInfo,
     PayloadStore,
     PublishContext,
     RecordWriter,
-    StoredRecord,
+    SupportsClock,
+    SupportsDelete,
+    SupportsDeleteMany,
+    SupportsExpiration,
+    SupportsInfo,
+    SupportsLeftoverCount,
+    SupportsLeftovers,
+    SupportsLifetimes,
+    SupportsList,
+    SupportsListRange,
+    SupportsOptOut,
+    SupportsPreparation,
+    SupportsRanges,
+    SupportsRecords,
+    SupportsStreaming,
+    SupportsTopics,
+    SupportsTransactions,
 )
-from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.kip1159 import KipPayloadStore, as_store
 from payload_stores.options import Option
 
-__all__ = ["Middleware"]
+__all__ = ["Middleware", "by_call"]
 
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class _Forwarded:
@@ -49,6 +64,43 @@ def _is_taken(cls: type, name: str) -> TypeError:
 
 
 _forwarded: Final[Any] = _Forwarded
+
+
+def _straight(member: F) -> F:
+    """A method of the contract that calls the inner store's."""
+    name = member.__name__
+
+    def forward(self: Middleware, /, *arguments: Any, **named: Any) -> Any:
+        return getattr(self.store, name)(*arguments, **named)
+
+    return _like(member, forward)
+
+
+def _call(middleware: Middleware, operation: Callable[..., T], *arguments: Any) -> T:
+    return middleware.call(operation, *arguments)
+
+
+def by_call(member: F, call: Callable[..., Any] = _call) -> F:
+    """A method of the contract that has ``call`` call the inner store's, with all arguments by position."""
+    name, count = member.__name__, member.__code__.co_argcount - 1
+
+    def forward(self: Middleware, /, *arguments: Any, **named: Any) -> Any:
+        if named or len(arguments) != count:
+            bound = inspect.signature(member).bind(self, *arguments, **named)
+            bound.apply_defaults()
+            arguments = bound.args[1:]
+        return call(self, getattr(self.store, name), *arguments)
+
+    return _like(member, forward)
+
+
+def _attribute(name: str) -> property:
+    """An attribute of an ability, read from the inner store."""
+    return property(attrgetter(f"store.{name}"))
+
+
+def _like(member: F, forward: Callable[..., Any]) -> F:
+    return cast("F", update_wrapper(forward, member))
 
 
 class Middleware(PayloadStore):
@@ -123,15 +175,20 @@ class Middleware(PayloadStore):
         """
         return operation(*args)
 
-    @property
-    def _inner(self) -> Middleware:
-        """The inner store, for type checkers with every capability."""
-        return cast("Middleware", self.store)
-
     # Every store
 
-    def configure(self, config: Mapping[str, object]) -> None:
-        self.store.configure(config)
+    configure = _straight(PayloadStore.configure)
+    id = _straight(PayloadStore.id)
+    reference = _straight(PayloadStore.reference)
+    owns = _straight(PayloadStore.owns)
+    claim = _straight(PayloadStore.claim)
+    worst_case_ms = _straight(PayloadStore.worst_case_ms)
+    check_topic = _straight(PayloadStore.check_topic)
+    check_size = _straight(PayloadStore.check_size)
+    verify = _straight(PayloadStore.verify)
+    is_stale = _straight(PayloadStore.is_stale)
+    untrusted = _straight(PayloadStore.untrusted)
+    close = _straight(PayloadStore.close)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         return self.call(self.store.publish, topic, data, context)
@@ -145,124 +202,35 @@ class Middleware(PayloadStore):
         verified = self.store.download_verified
         return self.call(update_wrapper(partial(verified, size=size, digest=digest), verified), reference)
 
-    def id(self, data: Buffer, context: PublishContext | None = None) -> str:
-        return self.store.id(data, context)
+    # Abilities: a test compares these lines with the contract
 
-    def reference(self, topic: str, payload_id: str) -> str | None:
-        return self.store.reference(topic, payload_id)
-
-    def owns(self, reference: str) -> bool:
-        return self.store.owns(reference)
-
-    def claim(self, reference: str) -> int:
-        return self.store.claim(reference)
-
-    def worst_case_ms(self) -> int | None:
-        return self.store.worst_case_ms()
-
-    def check_topic(self, topic: str) -> str:
-        return self.store.check_topic(topic)
-
-    def check_size(self, size: int, reference: str) -> None:
-        self.store.check_size(size, reference)
-
-    def verify(self, payload: Buffer, reference: str, *, size: int | None = None, digest: str | None = None) -> None:
-        self.store.verify(payload, reference, size=size, digest=digest)
-
-    def is_stale(self, modified: datetime) -> bool:
-        return self.store.is_stale(modified)
-
-    def untrusted(self, reference: str, why: str) -> UntrustedReferenceError:
-        return self.store.untrusted(reference, why)
-
-    def close(self) -> None:
-        self.store.close()
-
-    # Capabilities: one request each
-
-    def delete(self, reference: str) -> None:
-        self.call(self._inner.delete, reference)
-
-    def delete_many(self, references: Sequence[str]) -> Mapping[str, PayloadStoreError]:
-        return self.call(self._inner.delete_many, references)
-
-    def info(self, reference: str) -> PayloadInfo:
-        return self.call(self._inner.info, reference)
-
-    def open(self, reference: str) -> BinaryIO:
-        return self.call(self._inner.open, reference)
-
-    def read_range(self, reference: str, start: int, length: int) -> bytes:
-        return self.call(self._inner.read_range, reference, start, length)
-
-    def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
-        return self.call(self._inner.publish_record, topic, record, context)
-
-    def download_record(self, reference: str) -> StoredRecord:
-        return self.call(self._inner.download_record, reference)
-
-    def expiration(self, topic: str) -> timedelta | None:
-        return self.call(self._inner.expiration, topic)
-
-    def set_expiration(self, topic: str, age: timedelta | None) -> None:
-        self.call(self._inner.set_expiration, topic, age)
-
-    def lifetimes(self, topic: str) -> Lifetimes:
-        return self.call(self._inner.lifetimes, topic)
-
-    def unprepared(self, topic: str) -> str | None:
-        return self.call(self._inner.unprepared, topic)
-
-    # Capabilities: straight to the inner store
-
-    def now(self) -> datetime:
-        return self._inner.now()
-
-    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        return self._inner.publish_stream(topic, reader, context)
-
-    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        return self._inner.list(topic, prefix=prefix, before=before)
-
-    def list_range(
-        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
-    ) -> Iterator[PayloadInfo]:
-        return self._inner.list_range(topic, after=after, until=until, before=before)
-
-    def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
-        return self._inner.remove_leftovers(older_than_ms)
-
-    def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
-        return self._inner.count_leftovers(older_than_ms)
-
-    def topic_of(self, reference: str) -> str:
-        return self._inner.topic_of(reference)
-
-    def why_not(self) -> str | None:
-        return self._inner.why_not()
+    delete = by_call(SupportsDelete.delete)
+    delete_many = by_call(SupportsDeleteMany.delete_many)
+    info = by_call(SupportsInfo.info)
+    list = _straight(SupportsList.list)
+    list_range = _straight(SupportsListRange.list_range)
+    open = by_call(SupportsStreaming.open)
+    publish_stream = _straight(SupportsStreaming.publish_stream)
+    read_range = by_call(SupportsRanges.read_range)
+    publish_record = by_call(SupportsRecords.publish_record)
+    download_record = by_call(SupportsRecords.download_record)
+    topic_of = _straight(SupportsTopics.topic_of)
+    joins_transactions = _attribute("joins_transactions")
+    now = _straight(SupportsClock.now)
+    expiration = by_call(SupportsExpiration.expiration)
+    set_expiration = by_call(SupportsExpiration.set_expiration)
+    lifetimes = by_call(SupportsLifetimes.lifetimes)
+    remove_leftovers = _straight(SupportsLeftovers.remove_leftovers)
+    count_leftovers = _straight(SupportsLeftoverCount.count_leftovers)
+    unprepared = by_call(SupportsPreparation.unprepared)
+    retries = _attribute("retries")
+    sender = _attribute("sender")
+    offloads = _attribute("offloads")
+    fetches = _attribute("fetches")
+    why_not = _straight(SupportsOptOut.why_not)
 
     def within(self, writer: RecordWriter) -> PayloadStore:
         """The middleware around ``within`` of the inner store; it shares everything else with this one."""
         copied = object.__new__(type(self))
-        copied.__dict__.update(self.__dict__, store=self._inner.within(writer))
+        copied.__dict__.update(self.__dict__, store=cast("SupportsTransactions", self.store).within(writer))
         return copied
-
-    @property
-    def joins_transactions(self) -> bool:
-        return self._inner.joins_transactions
-
-    @property
-    def sender(self) -> str | None:
-        return self._inner.sender
-
-    @property
-    def offloads(self) -> bool:
-        return self._inner.offloads
-
-    @property
-    def fetches(self) -> bool:
-        return self._inner.fetches
-
-    @property
-    def retries(self) -> int:
-        return self._inner.retries

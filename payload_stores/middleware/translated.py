@@ -5,14 +5,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, BinaryIO, TypeVar, cast
 
-from payload_stores.base import Buffer, Lifetimes, PayloadInfo, PublishContext, StoredRecord
+from payload_stores.base import (
+    Buffer,
+    PayloadInfo,
+    PublishContext,
+    SupportsExpiration,
+    SupportsLifetimes,
+    SupportsPreparation,
+    SupportsRecords,
+)
 from payload_stores.buffers import checked_range
 from payload_stores.errors import PayloadStoreError
 from payload_stores.foreign_errors import translated
-from payload_stores.middleware.base import Middleware
+from payload_stores.middleware.base import Middleware, by_call
 
 __all__ = ["Translated"]
 
@@ -55,20 +63,11 @@ class Translated(Middleware):
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         return self._of_topic(self.store.publish, topic, data, context)
 
-    def publish_record(self, topic: str, record: StoredRecord, context: PublishContext | None = None) -> str:
-        return self._of_topic(self._inner.publish_record, topic, record, context)
-
-    def expiration(self, topic: str) -> timedelta | None:
-        return self._of_topic(self._inner.expiration, topic)
-
-    def set_expiration(self, topic: str, age: timedelta | None) -> None:
-        self._of_topic(self._inner.set_expiration, topic, age)
-
-    def lifetimes(self, topic: str) -> Lifetimes:
-        return self._of_topic(self._inner.lifetimes, topic)
-
-    def unprepared(self, topic: str) -> str | None:
-        return self._of_topic(self._inner.unprepared, topic)
+    publish_record = by_call(SupportsRecords.publish_record, _of_topic)
+    expiration = by_call(SupportsExpiration.expiration, _of_topic)
+    set_expiration = by_call(SupportsExpiration.set_expiration, _of_topic)
+    lifetimes = by_call(SupportsLifetimes.lifetimes, _of_topic)
+    unprepared = by_call(SupportsPreparation.unprepared, _of_topic)
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         with translated(self.scheme):

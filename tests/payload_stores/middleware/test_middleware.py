@@ -388,6 +388,35 @@ def test_so_do_those_of_operations_that_are_wrapped(tmp_path: Path, wrap: type[M
         store.download(reference=reference)
 
 
+def test_an_operation_gets_all_arguments_of_the_contract_by_position() -> None:
+    called: list[tuple[Any, ...]] = []
+
+    class Noted(Middleware):
+        def call(self, operation: Callable[..., Any], *args: Any) -> Any:
+            called.append((operation.__name__, *args))
+
+    class Able(MemoryStore):
+        def publish_record(self) -> None: ...
+
+        def set_expiration(self) -> None: ...
+
+    store = Noted(Able())
+    record = payload_stores.StoredRecord(b"data")
+    context = PublishContext()
+    store.publish_record("topic", record)
+    store.publish_record(record=record, topic="topic", context=context)
+    store.set_expiration("topic", age=None)
+    store.read_range(length=2, reference="memory:///topic/1", start=1)
+    assert called == [
+        ("publish_record", "topic", record, None),
+        ("publish_record", "topic", record, context),
+        ("set_expiration", "topic", None),
+        ("read_range", "memory:///topic/1", 1, 2),
+    ]
+    with pytest.raises(TypeError, match="missing a required argument: 'topic'"):
+        cast("Any", store.publish_record)()
+
+
 def test_a_wrapped_store_has_the_scheme_and_the_worst_case_of_the_inner_one() -> None:
     class Slow(PlainStore):
         def worst_case_ms(self) -> int:
