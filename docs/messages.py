@@ -58,7 +58,7 @@ def _made(mistakes: Mapping[str, Callable[[], object]]) -> None:
             rows[error.message] = (earlier + cause, error.hint or "")
         else:
             raise AssertionError(f"no longer a mistake: {cause}")
-    _print((message, *rest) for message, rest in rows.items())
+    _print((f"`{message}`", *rest) for message, rest in rows.items())
 
 
 def of_doctor() -> None:
@@ -86,7 +86,7 @@ def _findings(function: ast.FunctionDef, module: ModuleType) -> Iterator[tuple[s
             if level in {"Level.ERROR", "Level.WARNING"}:
                 texts = [_text(parts.get(part), assigned, module) for part in ("name", "message", "change")]
                 if texts[0] != "…" and texts[1].strip("… "):
-                    yield texts[0], texts[1], "as the finding says" if texts[2] == "…" else texts[2]
+                    yield texts[0], f"`{texts[1]}`", "as the finding says" if texts[2] == "…" else texts[2]
 
 
 def _text(node: ast.AST | None, assigned: dict[str, ast.expr], module: ModuleType) -> str:  # noqa: PLR0911, a case each
@@ -110,4 +110,4 @@ def _text(node: ast.AST | None, assigned: dict[str, ast.expr], module: ModuleTyp
 
 def _print(rows: Iterable[tuple[str, str, str]]) -> None:
     for row in rows:
-        print(f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |")
+        print("|", " | ".join(cell.replace("|", r"\|") for cell in row), "|")

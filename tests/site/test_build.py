@@ -42,6 +42,15 @@ def test_every_page_says_how_to_install_until_a_release(site: Path) -> None:
         assert (made.parent / link if link else made).resolve() == site / "installation.html"
 
 
+def test_options_keep_their_hyphens(site: Path) -> None:
+    assert "protoc --descriptor_set_out" in (site / "configuration.html").read_text(encoding="utf-8")
+
+
+def test_names_of_modules_are_not_underlined(site: Path) -> None:
+    rules = (site / "_static" / "pygments.css").read_text(encoding="utf-8").splitlines()
+    assert [rule for rule in rules if "underline" in rule and "Generic.Underline" not in rule] == []
+
+
 def test_every_public_name_is_described(site: Path) -> None:
     described = {
         name
