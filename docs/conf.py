@@ -18,6 +18,9 @@ version = release
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
 exclude_patterns = ["_build"]
+# Some pages are reached by links only, such as the design notes: tests/site/test_build.py checks that each is linked.
+suppress_warnings = ["toc.not_included"]
+smartquotes_action = "qe"  # quotes and ellipses; two hyphens are those of options
 
 # Links to headings are checked like links to pages: the build fails if one is broken.
 myst_enable_extensions = ["colon_fence", "substitution"]
@@ -37,15 +40,22 @@ html_title = "serde-chain"
 html_favicon = "pictures/favicon.svg"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+pygments_dark_style = "github-dark"
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
 
 def setup(app: Sphinx) -> None:
-    """Show a banner on each page, until CHANGELOG.md has a version."""
+    """Offer the benchmarks' pages as files; show a banner on each page, until CHANGELOG.md has a version."""
+    app.connect("source-read", _offer_files)
     log = Path(__file__).parent.parent / "CHANGELOG.md"
     if not re.search(r"^## \[\d", log.read_text(encoding="utf-8"), re.MULTILINE):
         app.connect("html-page-context", _announce)
+
+
+def _offer_files(_app: Sphinx, _page: str, source: list[str]) -> None:
+    """Pages outside this folder are links in the repository, and downloads on the site."""
+    source[0] = source[0].replace("](../benchmarks/", "](path:../benchmarks/")
 
 
 def _announce(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object) -> None:

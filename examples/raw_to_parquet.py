@@ -1,4 +1,4 @@
-"""Saves a stream of alerts as Parquet, in two ways: docs/alert-streams.md."""
+"""Saves a stream of alerts as Parquet, in two ways: docs/alerts.md."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -37,7 +37,7 @@ ALLOW: Final[Option[tuple[str, ...]]] = Option(
     listing,
     (),
     required=True,
-    doc="stages that auto undoes, by their names, in any order; once each, or as often as named",
+    doc="stages that auto reverses, by their names, in any order; once each, or as often as named",
 )
 DEFAULT: Final[Option[tuple[str, ...] | None]] = Option(
     "serde.chain.default",

@@ -143,3 +143,19 @@ def install_line(page: str) -> str:
 def python_blocks(page: str) -> list[str]:
     """The code of a page that is to be run."""
     return re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+
+
+def section(page: str, heading: str) -> str:
+    """A section of a page, down to the next heading of its level or above."""
+    found = re.search(rf"^(#+) {re.escape(heading)}$", page, re.MULTILINE)
+    assert found is not None, f"no heading {heading!r}"
+    rest = re.sub(r"^```.*?^```", lambda code: " " * len(code[0]), page[found.end() :], flags=re.DOTALL | re.MULTILINE)
+    end = re.search(rf"^#{{1,{len(found[1])}}} ", rest, re.MULTILINE)
+    return page[found.start() : found.end() + end.start() if end else len(page)]
+
+
+def parts(page: str) -> list[str]:
+    """The page's beginning, and each section of the second level that tells its reader to install something else."""
+    beginning, *others = re.split(r"^(?=## )", page, flags=re.MULTILINE)
+    own = [part for part in others if "$ pip install" in part]
+    return ["".join([beginning, *(part for part in others if part not in own)]), *own]

@@ -17,7 +17,7 @@ SHA256 = "260679791fa8da4dddc6aa3b243c514025e83d3a2f60800b9734b990be5d11a0"
 MURMUR3 = "7546a5a807a92f5e73806d5f0c755565"
 LARGE = b"A" * 5000
 VALUE = "__large.message.backed.value"
-PAGE = Path(__file__).parents[1] / "docs" / "bakdata.md"
+PAGE = Path(__file__).parents[1] / "docs" / "migrations.md"
 
 CLASSES = {
     "value.serializer": "com.bakdata.kafka.LargeMessageSerializer",

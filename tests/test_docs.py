@@ -67,6 +67,29 @@ def test_the_readme_is_short() -> None:
     assert all(part in first for part in ("```properties", "![", "pip install 'serde-chain["))
 
 
+INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+CONTENTS = [
+    page for tree in re.findall(r"^```{toctree}\n(.*?)```", INDEX, re.DOTALL | re.MULTILINE)
+    for page in re.findall(r"^[\w/-]+$", tree, re.MULTILINE)
+]  # fmt: skip
+# Pages to look something up in; all others are read from top to bottom.
+REFERENCE = {
+    *("api/index", "command-line", "configuration", "limits", "troubleshooting", "wire-formats"),
+    "spark-execution",
+}
+
+
+def test_the_contents_are_short() -> None:
+    assert len(CONTENTS) == len(set(CONTENTS)) <= 36
+
+
+@pytest.mark.parametrize("name", sorted({*CONTENTS} - REFERENCE))
+def test_a_page_is_read_in_ten_minutes(name: str) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    prose = re.sub(r"^```.*?^```|<!--.*?-->", "", page, flags=re.DOTALL | re.MULTILINE)
+    assert len([word for word in prose.split() if re.search(r"\w", word)]) <= 1_800
+
+
 def released() -> bool:
     """Whether CHANGELOG.md has a version."""
     return bool(re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE))

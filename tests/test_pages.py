@@ -18,7 +18,7 @@ from confluent_kafka.schema_registry import RuleSet, Schema
 from serde_chain import DecodeError, DeserializerChain, SerializerChain
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
 from serde_chain.testing.services.ports import free_ports
-from tests.environments import ROOT, Environment, install_line, python_blocks
+from tests.environments import ROOT, Environment, install_line, parts, python_blocks, section
 from tests.schemas.confluent_registry import confluent_registries
 from tests.schemas.encrypted import encrypting
 
@@ -26,7 +26,12 @@ pytestmark = pytest.mark.full
 
 Installed = Callable[[str], Environment]
 PAGES = {page.name: page.read_text(encoding="utf-8") for page in (ROOT / "README.md", *(ROOT / "docs").glob("*.md"))}
-WITH_CODE = sorted(name for name, page in PAGES.items() if python_blocks(page))
+WITH_CODE = {
+    f"{name}-{number}": part
+    for name, page in PAGES.items()
+    for number, part in enumerate(parts(page))
+    if python_blocks(part)
+}
 README = python_blocks(PAGES["README.md"])
 
 
@@ -35,9 +40,8 @@ def substituted(code: str, broker: KafkaBroker, folder: Path) -> str:
     return code.replace("localhost:9092", broker.bootstrap_servers).replace("/tmp/serde-chain-payloads", str(folder))  # noqa: S108, the page's text
 
 
-@pytest.mark.parametrize("name", WITH_CODE)
-def test_what_a_page_imports_is_what_it_tells_to_install(name: str, installed: Installed, tmp_path: Path) -> None:
-    page = PAGES[name]
+@pytest.mark.parametrize("page", WITH_CODE.values(), ids=list(WITH_CODE))
+def test_what_a_page_imports_is_what_it_tells_to_install(page: str, installed: Installed, tmp_path: Path) -> None:
     statements = [
         ast.unparse(node)
         for block in python_blocks(page)
@@ -104,13 +108,15 @@ def test_arrow(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> Non
 
 
 def test_models(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    code = substituted("\n".join(python_blocks(PAGES["models.md"])), broker, tmp_path).replace('"alerts"', f'"{topic}"')
-    assert installed(install_line(PAGES["models.md"])).run(code, tmp_path) == "7 Band.RED ['new']\n"
+    page = section(PAGES["values.md"], "Models: values as objects of a class")
+    code = substituted("\n".join(python_blocks(page)), broker, tmp_path).replace('"alerts"', f'"{topic}"')
+    assert installed(install_line(page)).run(code, tmp_path) == "7 Band.RED ['new']\n"
 
 
 def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    client, messages, batch = python_blocks(PAGES["values.md"])
-    environment = installed(install_line(PAGES["values.md"]))
+    page = parts(PAGES["values.md"])[0]
+    client, messages, batch = python_blocks(page)
+    environment = installed(install_line(page))
     client = substituted(client, broker, tmp_path).replace('"frames"', f'"{topic}"')
     assert environment.run(client, tmp_path) == "float32 (2048, 2048)\n"
     assert len(list((tmp_path / topic).rglob("*"))) > 0
@@ -120,6 +126,17 @@ def test_values(installed: Installed, broker: KafkaBroker, topic: str, tmp_path:
 
 def test_registries(installed: Installed, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
     page = PAGES["registries.md"]
+    (settings,) = re.findall(r"```properties\n# client.properties\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "client.properties").write_text(settings.replace("http://localhost:8081", registry.url))
+    (tmp_path / "alert.avsc").write_text(json.dumps({"type": "record", "name": "Alert", "fields": []}))
+    program = f"""
+from serde_chain import DeserializerChain, RecordContext, SerializerChain
+ctx = RecordContext("{topic}", "value", [])
+config = "client.properties"
+with SerializerChain.from_config(config) as write, DeserializerChain.from_config(config) as read:
+    print(read(write({{}}, ctx), ctx))
+"""
+    assert installed(install_line(page)).run(program, tmp_path) == "{}\n"
     (code,) = python_blocks(page)
     code = code.replace("http://localhost:8081", registry.url).replace('"events', f'"{topic}')
     for part in ("customers", "products"):
@@ -129,12 +146,13 @@ def test_registries(installed: Installed, registry: SchemaRegistry, topic: str, 
 
 
 def test_share_groups(installed: Installed, share_broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    page = section(PAGES["asyncio.md"], "Share groups")
     first, code, service = (
         substituted(block, share_broker, tmp_path).replace('"images"', f'"{topic}"').replace('"workers"', f'"{topic}"')
-        for block in python_blocks(PAGES["share-groups.md"])
+        for block in python_blocks(page)
     )
     share_broker.create_topic(topic)
-    environment = installed(install_line(PAGES["share-groups.md"]))
+    environment = installed(install_line(page))
     assert environment.run(first + code, tmp_path) == "2000000 1\n"
 
     whole = f"{code[: code.index('with ShareConsumer')]}{service}print('closed')"
@@ -149,15 +167,16 @@ def test_share_groups(installed: Installed, share_broker: KafkaBroker, topic: st
 
 
 def test_specification(installed: Installed, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["specification.md"])
-    installed(install_line(PAGES["specification.md"])).run(code, tmp_path)
+    (code,) = python_blocks(PAGES["wire-formats.md"])
+    installed(install_line(PAGES["wire-formats.md"])).run(code, tmp_path)
 
 
 def test_consume(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["consume.md"])
+    page = parts(PAGES["consume.md"])[0]
+    (code,) = python_blocks(page)
     broker.create_topic(f"{topic}-dead")
     changed = substituted(code, broker, tmp_path).replace('"tiles', f'"{topic}')
-    assert installed(install_line(PAGES["consume.md"])).run(changed, tmp_path) == "M 51 2000000\n"
+    assert installed(install_line(page)).run(changed, tmp_path) == "M 51 2000000\n"
 
 
 def test_delivery(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
@@ -171,18 +190,19 @@ def test_delivery(installed: Installed, broker: KafkaBroker, topic: str, tmp_pat
 
 
 def test_from_confluent_kafka(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["confluent-kafka.md"])
+    page = parts(PAGES["confluent-kafka.md"])[0]
+    (code,) = python_blocks(page)
     code = substituted(code, broker, tmp_path).replace('"files"', f'"{topic}"')
-    printed = installed(install_line(PAGES["confluent-kafka.md"])).run(code, tmp_path)
+    printed = installed(install_line(page)).run(code, tmp_path)
     assert printed == "None b'M 51'\nb'M 51' 20000000\n"
 
 
 def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    page = parts(PAGES["asyncio.md"])[0]
     code, service = (
-        substituted(block, broker, tmp_path).replace('"spectra"', f'"{topic}"')
-        for block in python_blocks(PAGES["asyncio.md"])
+        substituted(block, broker, tmp_path).replace('"spectra"', f'"{topic}"') for block in python_blocks(page)
     )
-    environment = installed(install_line(PAGES["asyncio.md"]))
+    environment = installed(install_line(page))
     printed = environment.run(code, tmp_path)
     assert printed == "0\n{'name': 'M 51'} [('band', b'g')]\n"
 
@@ -197,8 +217,9 @@ def test_asyncio(installed: Installed, broker: KafkaBroker, topic: str, tmp_path
 
 
 def test_aiokafka_and_faststream(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
-    blocks = python_blocks(PAGES["aiokafka.md"])
-    environment = installed(install_line(PAGES["aiokafka.md"]))
+    page = section(PAGES["asyncio.md"], "aiokafka and FastStream")
+    blocks = python_blocks(page)
+    environment = installed(install_line(page))
     for block, topic, expected in zip(
         blocks, ("spectra", "pictures"), ("0\n{'name': 'M 51'} (('band', b'g'),)\n", "M 51 3000000 g\n"), strict=True
     ):
@@ -210,21 +231,24 @@ def test_aiokafka_and_faststream(installed: Installed, broker: KafkaBroker, tmp_
 
 
 def test_kafka_python(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["kafka-python.md"])
+    page = section(PAGES["asyncio.md"], "kafka-python")
+    (code,) = python_blocks(page)
     code = substituted(code, broker, tmp_path).replace('"spectra"', f'"{topic}"')
-    printed = installed(install_line(PAGES["kafka-python.md"])).run(code, tmp_path)
+    printed = installed(install_line(page)).run(code, tmp_path)
     assert printed == "{'name': 'M 51'} [('band', b'g')]\n"
 
 
 def test_telemetry(installed: Installed, tmp_path: Path) -> None:
-    (code,) = python_blocks(PAGES["telemetry.md"])
-    printed = installed(install_line(PAGES["telemetry.md"])).run(code, tmp_path)
+    page = PAGES["telemetry.md"]
+    printed = installed(install_line(page)).run("\n".join(python_blocks(page)), tmp_path)
     assert '"name": "offload images"' in printed
     assert '"messaging.message.body.size": 2000000' in printed
+    (figures,) = re.findall(r"It prints:\n\n```text\n(.*?)```", page, re.DOTALL)
+    assert printed.endswith(figures)
 
 
 def test_large_messages(installed: Installed, broker: KafkaBroker, tmp_path: Path) -> None:
-    page = PAGES["large-messages.md"]
+    page = parts(PAGES["large-messages.md"])[0]
     topic = "large-images"
     broker.create_topic(topic)
     code = substituted("\n".join(python_blocks(page)), broker, tmp_path / "store").replace('"exposures"', f'"{topic}"')
@@ -259,10 +283,11 @@ def test_payloads_in_kafka(installed: Installed, broker: KafkaBroker, topic: str
 
 
 def test_integrations(installed: Installed, broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
-    blocks = python_blocks(PAGES["integrations.md"])
+    page = section(PAGES["confluent-kafka.md"], "Chains in other clients, and other serializers in chains")
+    blocks = python_blocks(page)
     assert len(blocks) == 4
     code = substituted("\n".join(blocks), broker, tmp_path).replace('"stars"', f'"{topic}"')
-    installed(install_line(PAGES["integrations.md"])).run(code, tmp_path)
+    installed(install_line(page)).run(code, tmp_path)
 
 
 def test_entry_metadata(installed: Installed, tmp_path: Path) -> None:
@@ -304,7 +329,7 @@ def test_jobs_without_spark(installed: Installed, broker: KafkaBroker, topic: st
 
 
 def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> None:
-    page = PAGES["bakdata.md"]
+    page = section(PAGES["migrations.md"], "bakdata's kafka-large-message-serde")
     (properties,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
     bucket = s3_server.create_bucket()
     changed = properties.replace("http://localhost:9000", s3_server.url).replace("my-bucket", bucket)
@@ -315,10 +340,18 @@ def test_bakdata(installed: Installed, s3_server: S3Server, tmp_path: Path) -> N
     assert bucket in environment.serde_chain("check-config", "client.properties", folder=tmp_path)
 
 
+def test_tests_of_a_service(installed: Installed, tmp_path: Path) -> None:
+    page = section(PAGES["services.md"], "Tests of your service")
+    for name, code in re.findall(r"```python\n# (\w+\.py)\n(.*?)```", page, re.DOTALL):
+        (tmp_path / name).write_text(code, encoding="utf-8")
+    installed(install_line(page)).pytest(tmp_path)
+
+
 def test_compacted_topics(
     installed: Installed, broker: KafkaBroker, new_topic: Callable[..., str], tmp_path: Path
 ) -> None:
-    page, topic, store = PAGES["compacted-topics.md"], new_topic(1, {"cleanup.policy": "compact"}), tmp_path / "store"
+    page = section(PAGES["large-messages.md"], "Compacted topics")
+    topic, store = new_topic(1, {"cleanup.policy": "compact"}), tmp_path / "store"
     (code,) = python_blocks(page)
     environment = installed(install_line(page))
     environment.run(substituted(code, broker, store).replace('"models"', f'"{topic}"'), tmp_path)
@@ -341,7 +374,7 @@ def test_compacted_topics(
 
 def test_an_infinite_time_of_a_database() -> None:
     """The reader schema on the page of change data capture reads the number, and the error is the page's."""
-    page = PAGES["cdc.md"]
+    page = section(PAGES["consume.md"], "Change data capture")
     (settings,) = re.findall(r"```properties\n(.*?)```", page, re.DOTALL)
     target = json.loads(settings.partition(" = ")[2].replace("\\\n", ""))
     dated = json.loads(json.dumps(target).replace('"long"]', '{"type": "long", "logicalType": "timestamp-micros"}]'))
@@ -359,7 +392,7 @@ def test_an_infinite_time_of_a_database() -> None:
 
 
 def test_cdc(installed: Installed, broker: KafkaBroker, registry: SchemaRegistry, topic: str, tmp_path: Path) -> None:
-    page = PAGES["cdc.md"]
+    page = section(PAGES["consume.md"], "Change data capture")
     code = substituted("\n".join(python_blocks(page)), broker, tmp_path)
     code = code.replace("http://localhost:8081", registry.url).replace('("shop.orders"', f'("{topic}"')
     (expected,) = re.findall(r"```text\n(.*?)```", page, re.DOTALL)
@@ -367,7 +400,7 @@ def test_cdc(installed: Installed, broker: KafkaBroker, registry: SchemaRegistry
 
 
 def test_tenants(installed: Installed, tmp_path: Path) -> None:
-    page = PAGES["tenants.md"]
+    page = section(PAGES["security.md"], "Several tenants")
     (tmp_path / "tenants.properties").write_text(*re.findall(r"```properties\n(.*?)```", page, re.DOTALL))
     (command,) = re.findall(r"\$ serde-chain (.*)", page)
     printed = installed(install_line(page)).serde_chain(*command.split(), folder=tmp_path)
@@ -376,12 +409,13 @@ def test_tenants(installed: Installed, tmp_path: Path) -> None:
 
 
 def test_encryption_and_rollout(installed: Installed, tmp_path: Path) -> None:
-    for page in (PAGES["encryption.md"], PAGES["rollout.md"]):
+    rolling_out = section(PAGES["migrations.md"], "Rolling out and rolling back")
+    for page in (parts(PAGES["encryption.md"])[0], rolling_out):
         installed(install_line(page)).run("\n".join(python_blocks(page)), tmp_path)
 
 
 def test_csfle(installed: Installed, tmp_path: Path) -> None:
-    page = PAGES["csfle.md"]
+    page = section(PAGES["encryption.md"], "Confluent's field encryption (CSFLE)")
     environment = installed(install_line(page))
     record, module, table = python_blocks(page)
     environment.run(record, tmp_path)
@@ -398,7 +432,7 @@ def test_csfle(installed: Installed, tmp_path: Path) -> None:
 
 
 def test_migrations(installed: Installed, broker: KafkaBroker, s3_server: S3Server, tmp_path: Path) -> None:
-    page = PAGES["migrations.md"]
+    page = parts(PAGES["migrations.md"])[0]
     for name, code in re.findall(r"```python\n# (\S+)\n(.*?)```", page, re.DOTALL):
         (tmp_path / name).write_text(code)
     bucket = s3_server.create_bucket()

@@ -120,7 +120,7 @@ class ConfluentRegistry(BaseRegistry):
     def check_writable(self, subject: str, registered: RegisteredSchema) -> RegisteredSchema:
         """Refuse to write in clear what the schema's rules require to be encrypted.
 
-        Only Confluent's serializers run rules. Others do not protect data: docs/integrations.md lists them.
+        Only Confluent's serializers run rules. Others do not protect data: docs/confluent-kafka.md lists them.
         """
         _check_rules(subject, registered.rules)
         return registered
@@ -385,5 +385,5 @@ def _check_rules(subject: str, rules: Any) -> None:
             raise SchemaRegistryError(
                 f"the schema of {subject} requires encryption (rule {rule.name!r}), which this stage does not do: "
                 "the fields would be written in clear",
-                hint="Use Confluent's serializer with its encryption executor as the stage: docs/csfle.md",
+                hint="Use Confluent's serializer with its encryption executor as the stage: docs/encryption.md",
             )

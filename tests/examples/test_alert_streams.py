@@ -1,4 +1,4 @@
-"""The configurations of docs/alert-streams.md read packets of each stream's layout; its program's Parquet is right.
+"""The configurations of docs/alerts.md read packets of each stream's layout; its program's Parquet is right.
 
 The packets are made here: the schemas of Rubin and ZTF may not be copied into a package under the Apache License.
 """
@@ -26,18 +26,20 @@ from serde_chain.cli.values import images_in
 from serde_chain.config import load
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 from tests.cli.test_fits import fits, star
+from tests.environments import python_blocks, section
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "alert-streams.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+VERSIONS_PAGE = (ROOT / "docs" / "registries.md").read_text(encoding="utf-8")
+TWO_VERSIONS = "Two schema versions in one topic"
 STAMP = gzip.compress(fits(star()))
 
 
 def configured(heading: str, folder: Path) -> dict[str, Any]:
     """The configuration below a heading."""
-    section = re.split(r"^## ", PAGE, flags=re.MULTILINE)
-    (text,) = (part for part in section if part.startswith(heading))
+    page = VERSIONS_PAGE if heading == TWO_VERSIONS else PAGE
     file = folder / "stream.properties"
-    file.write_text(re.findall(r"```properties\n(.*?)```", text, re.DOTALL)[0])
+    file.write_text(re.findall(r"```properties\n(.*?)```", section(page, heading), re.DOTALL)[0])
     return dict(load(file))
 
 
@@ -161,7 +163,7 @@ def rubin(version: str) -> tuple[dict[str, Any], dict[str, Any]]:
 @pytest.mark.full
 def test_all_versions_of_rubin_in_one_topic(registry: SchemaRegistry, tmp_path: Path) -> None:
     config = configured("Rubin", tmp_path) | {"schema.registry.url": registry.url}
-    own = configured("Old and new versions", tmp_path)
+    own = configured(TWO_VERSIONS, tmp_path)
     records = []
     for version in VERSIONS:
         schema, value = rubin(version)
@@ -190,12 +192,12 @@ def test_the_error_on_the_page() -> None:
     config = {"value.deserializer": "avro", "avro.schema": json.dumps(writer), "avro.reader.schema": json.dumps(target)}
     with pytest.raises(DecodeError) as caught:
         read(config, b"\2")
-    assert caught.value.message in " ".join(PAGE.split())
+    assert caught.value.message in " ".join(VERSIONS_PAGE.split())
 
 
 def test_the_page_has_the_program() -> None:
     program = (ROOT / "examples" / "raw_to_parquet.py").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = python_blocks(section(PAGE, "Raw alerts to Parquet"))
     assert program.endswith(code)
     for function in re.findall(r"^def .*?(?=^def |\Z)", code, re.DOTALL | re.MULTILINE):
         assert len(function.strip().splitlines()) <= 40

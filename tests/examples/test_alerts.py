@@ -12,10 +12,11 @@ from pyspark.sql import SparkSession
 
 from examples import alerts as example
 from serde_chain.testing.services import KafkaBroker
+from tests.environments import section
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (ROOT / "examples" / "alerts.py").read_text(encoding="utf-8")
-PAGE = (ROOT / "docs" / "alerts.md").read_text(encoding="utf-8")
+PAGE = section((ROOT / "docs" / "alerts.md").read_text(encoding="utf-8"), "Light curves and images out of Kafka")
 PICTURES = ("cut-outs", "light-curves")
 
 

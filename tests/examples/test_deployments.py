@@ -146,7 +146,7 @@ def test_servers_are_started_with_options_that_exist() -> None:
     ]
     [container] = deployment["spec"]["template"]["spec"]["containers"]
     check(["offload-server", "run", *container["args"]])
-    # The index has one owner, and a stopping server has the time that docs/deployment.md says.
+    # The index has one owner, and a stopping server has the time that docs/operators.md says.
     assert (deployment["spec"]["replicas"], deployment["spec"]["strategy"]["type"]) == (1, "Recreate")
     assert deployment["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] == 45
     assert compose["services"]["offload-server"]["stop_grace_period"] == "45s"

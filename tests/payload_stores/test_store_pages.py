@@ -3,7 +3,7 @@
 import pytest
 
 from serde_chain.testing.services import S3Server
-from tests.environments import ROOT, python_blocks
+from tests.environments import ROOT, parts, python_blocks, section
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,8 @@ from tests.environments import ROOT, python_blocks
 def test_the_code_of_a_page(
     s3_server: S3Server, bucket: str, capsys: pytest.CaptureFixture[str], name: str, printed: list[str]
 ) -> None:
-    code = "\n".join(python_blocks((ROOT / "docs" / "stores" / f"{name}.md").read_text(encoding="utf-8")))
+    page = (ROOT / "docs" / "stores" / "s3.md").read_text(encoding="utf-8")
+    code = "\n".join(python_blocks(parts(page)[0] if name == "s3" else section(page, "The store `objects`")))
     if name == "s3":
         written, config = '{"s3.bucket": "payloads", "s3.region": "eu-west-1"}', s3_server.store_config(bucket)
     else:

@@ -7,7 +7,7 @@ import pytest
 
 from payload_stores.memory import MemoryStore
 from payload_stores.registry import STORES
-from tests.environments import ROOT, python_blocks
+from tests.environments import ROOT, python_blocks, section
 
 DOCS = ROOT / "docs"
 
@@ -20,15 +20,17 @@ def _empty() -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("page", "printed"),
+    ("page", "heading", "printed"),
     [
-        ("stores.md", ["53"]),
-        ("stores/memory.md", ["b'memory:///images/' 200", "[200]"]),
-        ("stores/local.md", ["b'901'", "b'9'", "[10000]", "0"]),
+        ("stores.md", "Store middleware", ["53"]),
+        ("services.md", "The store `memory`", ["b'memory:///images/' 200", "[200]"]),
+        ("stores.md", "The store `local`", ["b'901'", "b'9'", "[10000]", "0"]),
     ],
 )
-def test_the_code_of_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path, page: str, printed: list[str]) -> None:
-    code = "\n".join(python_blocks((DOCS / page).read_text(encoding="utf-8")))
+def test_the_code_of_a_page(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, page: str, heading: str, printed: list[str]
+) -> None:
+    code = "\n".join(python_blocks(section((DOCS / page).read_text(encoding="utf-8"), heading)))
     exec(code.replace("/tmp/serde-chain-payloads", str(tmp_path)), {})  # noqa: S102, S108  a page of ours
     assert capsys.readouterr().out.splitlines() == printed
 

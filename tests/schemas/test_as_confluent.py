@@ -1,7 +1,7 @@
 """Confluent's serializers beside ours, with the same settings, schemas, values and registry: they are the judge.
 
 The rows follow what Confluent's own tests of its serializers try. Where ours differ on purpose, the row says why, and
-docs/integrations.md says it too.
+docs/confluent-kafka.md says it too.
 """
 
 import json

@@ -7,6 +7,10 @@ from playwright.sync_api import Browser, expect
 
 from tests.browsers import BROKEN_IMAGES, OVERFLOW, watched
 
+CUT = "[...document.querySelectorAll('.highlight-python pre')].some(code => code.scrollWidth > code.clientWidth + 1)"
+NO_CUE = """[...document.querySelectorAll('.table-wrapper')].some(table =>
+    table.scrollWidth > table.clientWidth + 1 && !getComputedStyle(table).backgroundImage.includes('gradient'))"""
+
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 
 
@@ -21,6 +25,10 @@ def test_pages_load_whole(width: int, site: Path, address: str, browser: Browser
             faults += page.evaluate(BROKEN_IMAGES)
             if page.evaluate(OVERFLOW) > 0:
                 faults.append(f"{path} is wider than {width} pixels")
+            if width >= 1280 and page.evaluate(CUT):
+                faults.append(f"{path} has programs that are cut at {width} pixels")
+            if page.evaluate(NO_CUE):
+                faults.append(f"{path} has a table that goes on without a shadow at {width} pixels")
     assert faults == []
 
 

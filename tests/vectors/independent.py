@@ -1,4 +1,4 @@
-"""Readers written from the pages docs/specification.md and docs/wire-formats.md alone: nothing here imports ours.
+"""Readers written from the page docs/wire-formats.md alone: nothing here imports ours.
 
 They show that the pages say enough. Each takes a vector, and returns the payload or raises ValueError.
 """

@@ -193,7 +193,7 @@ def test_headers_of_dead_letters(vector: Any) -> None:
 
 
 def test_the_version_is_that_of_the_page() -> None:
-    page = (cases.GOLDEN.parents[3] / "docs/specification.md").read_text(encoding="utf-8")
+    page = (cases.GOLDEN.parents[3] / "docs/wire-formats.md").read_text(encoding="utf-8")
     for path in FOLDER.glob("*.json"):
         version = json.loads(path.read_text(encoding="utf-8"))["specification"]
         assert f"version {version} of the specification" in page

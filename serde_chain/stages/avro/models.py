@@ -494,6 +494,6 @@ def _no_type(kind: Any, place: str, hint: str | None = None) -> ConfigError:
     shown = kind.__qualname__ if isinstance(kind, type) else str(kind)
     return ConfigError(
         f"{place} is of type {shown}, for which Avro has none",
-        hint=hint or "docs/models.md lists the types; Annotated[…, AvroType(…)] names one",
+        hint=hint or "docs/values.md lists the types; Annotated[…, AvroType(…)] names one",
         key=TYPE.name,
     )

@@ -94,7 +94,7 @@ def json_model(cls: type) -> JsonModel:
         return _by_pydantic(cls) if _is_of_pydantic(cls) else _by_msgspec(cls)
     except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: pydantic's own
         raise ConfigError(
-            f"{cls.__qualname__} has no JSON Schema: {error}", hint="docs/models.md lists the types", key=TYPE.name
+            f"{cls.__qualname__} has no JSON Schema: {error}", hint="docs/values.md lists the types", key=TYPE.name
         ) from error
 
 

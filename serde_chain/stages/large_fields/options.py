@@ -42,7 +42,7 @@ SERIALIZERS: Final[Option[tuple[Any, ...]]] = Option(
     "large.fields.serializers",
     _items,
     (),
-    doc="stages for the payloads of fields, such as zstd, encrypt; the same list for readers, who undo it",
+    doc="stages for the payloads of fields, such as zstd, encrypt; the same list for readers, which reverse it",
 )
 
 OF_WRITERS: Final[tuple[Option[Any], ...]] = (PATHS, MIN_BYTES, SERIALIZERS)

@@ -22,6 +22,7 @@ from payload_stores.offload_server import add_user
 from payload_stores.scram import ScramAuth
 from serde_chain.testing.services import OffloadServer
 from tests.cli.test_offload_server import make_certificate
+from tests.environments import section
 from tests.payload_stores.offload_server.test_bad_requests import eventually
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from tests.payload_stores.offload_server.conftest import NewMessage
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+PAGE = section((ROOT / "docs" / "operators.md").read_text(encoding="utf-8"), "In production")
 BINARIES = Path(sys.executable).parent
 UPLOAD = "/topic/t+oversized"
 

@@ -12,8 +12,10 @@ from payload_stores import bounded_http as http
 from payload_stores.offload_server import Limits, acls, add_user, app, files, refusals, runner, uploads
 from payload_stores.scram.server import ScramServer
 from serde_chain.cli.commands import commands
+from tests.environments import section
 
-PAGE = (Path(__file__).parents[3] / "docs" / "operators.md").read_text(encoding="utf-8")
+WHOLE = (Path(__file__).parents[3] / "docs" / "operators.md").read_text(encoding="utf-8")
+PAGE = WHOLE.replace(section(WHOLE, "In production"), "")  # the rest: test_deployment.py
 
 
 def blocks(language: str) -> list[str]:
