@@ -84,6 +84,10 @@ class Call(Generic[T]):
         *args: Its arguments.
         **options: Its keyword arguments.
 
+    Attributes:
+        result: The result; None until the end, and once it was taken.
+        error: The error, likewise.
+
     Example:
         >>> call = Call(max, 1, 2).start()
         >>> call.wait(60), call.take()
@@ -93,8 +97,8 @@ class Call(Generic[T]):
     def __init__(self, work: Callable[..., T], *args: Any, **options: Any) -> None:
         self._work: Callable[[], Any] = partial(work, *args, **options)
         self._context = contextvars.copy_context()  # so that traces continue in the other thread
-        self._result: T | None = None
-        self._error: BaseException | None = None
+        self.result: T | None = None
+        self.error: BaseException | None = None
         self._ended = threading.Event()
         # Taken once, by an acquire that does not wait: by who makes or drops the call; by who passes on its end.
         self._begun = threading.Lock()
@@ -116,18 +120,23 @@ class Call(Generic[T]):
             return
         work, self._work = self._work, _nothing
         try:
-            self._result = self._context.run(work)
+            self.result = self._context.run(work)
         except BaseException as error:  # noqa: BLE001  raised again where the result is taken
             # Without this frame, which holds the call, and so the error.
-            self._error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+            self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         del work  # it holds the payload
         self._end()
 
     def fail(self, error: BaseException) -> None:
         """End the call with an error, unless it has begun."""
         if self.begin():
-            self._work, self._error = _nothing, error
+            self._work, self.error = _nothing, error
             self._end()
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the call was made, or has failed without."""
+        return self._begun.locked()
 
     def begin(self) -> bool:
         """Whether the call is to be made: it was neither made nor dropped."""
@@ -163,8 +172,8 @@ class Call(Generic[T]):
 
     def outcome(self) -> tuple[T | None, BaseException | None]:
         """The result and the error, instead of :meth:`take`."""
-        outcome = self._result, self._error
-        self._result = self._error = None
+        outcome = self.result, self.error
+        self.result = self.error = None
         return outcome
 
     def drop(self, ended: Callable[[Call[T]], object] = lambda _call: None) -> None:

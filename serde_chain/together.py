@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import contextvars
 import logging
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from queue import Empty, SimpleQueue
+from concurrent.futures import CancelledError
+from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from payload_stores.errors import PayloadStoreUnavailableError, release
-from payload_stores.threads import run_in_daemon_thread
+from payload_stores.threads import Call, DaemonPool
 from serde_chain.transfer import Transfer
 
 __all__ = ["Slots", "together"]
@@ -18,10 +19,8 @@ __all__ = ["Slots", "together"]
 _log: Final = logging.getLogger("serde_chain")
 
 
-class Slots:
+class Slots(DaemonPool):
     """A limit on transfers that run at a time, for all records of a stage.
-
-    A queue of tokens, since a signal handler that raises can leave a semaphore locked.
 
     Args:
         most: The limit.
@@ -29,29 +28,59 @@ class Slots:
     """
 
     def __init__(self, most: int, patience_ms: int) -> None:
-        self.most = most
+        super().__init__(most)
         self._patience_s = patience_ms / 1000
-        self._tokens: SimpleQueue[None] = SimpleQueue()
-        for _ in range(most):
-            self._tokens.put(None)
 
-    def run(self, call: Callable[[], Any]) -> Any:
-        """Call a function within the limit.
+    def run(self, calls: Sequence[_Part]) -> list[Any]:
+        """Make the calls of a record, and return their results in order. Records take turns.
 
         Raises:
             PayloadStoreUnavailableError: No slot became free in time.
+            Exception: The first error, after the end of all calls that had begun then; the others are not made.
         """
-        try:
-            self._tokens.get(timeout=self._patience_s)
-        except Empty:
-            raise PayloadStoreUnavailableError(
-                f"other transfers took all of {self.most} slots for {self._patience_s:g} s",
-                hint="Check how fast the store answers, or allow more transfers in flight",
-            ) from None
-        try:
-            return call()
-        finally:
-            self._tokens.put(None)
+        waiting = deque(calls)
+        failed: list[BaseException] = []
+
+        def follow(error: BaseException | None) -> None:
+            if error is None:
+                with suppress(IndexError, PayloadStoreUnavailableError):  # the latter is the call's error
+                    self.start([waiting.popleft()])
+                return
+            failed.append(error)
+            for call in calls:
+                call.follow = None
+                call.fail(error)
+
+        for call in calls:
+            call.follow = follow
+        self.start([waiting.popleft() for _ in range(min(len(calls), self.slots))])
+        for call in calls:
+            while not call.wait(self._patience_s):
+                if not call.has_begun:
+                    raise PayloadStoreUnavailableError(
+                        f"other transfers took all of {self.slots} slots for {self._patience_s:g} s",
+                        hint="Check how fast the store answers, or allow more transfers in flight",
+                    )
+        if failed:
+            raise failed.pop(0)
+        return [call.result for call in calls]
+
+
+class _Part(Call[Any]):
+    """A call of a record, in a thread even if it is the only one: a signal handler that raises must not end it.
+
+    Attributes:
+        follow: Called at the end with the error, if any.
+    """
+
+    follow: Callable[[BaseException | None], None] | None = None
+
+    def ended(self) -> None:
+        if self.error is not None:
+            release(self.error)
+        follow, self.follow = self.follow, None  # which holds the other calls
+        if follow is not None:
+            follow(self.error)
 
 
 def together(
@@ -131,26 +160,21 @@ class _Together(Transfer[list[Any]]):
         ]
         return together(steps, self._go_on, slots=self._slots, undo=self._undo)
 
-    def _run(self, calls: Sequence[Callable[[], Any]]) -> list[Any]:
-        # In other threads even if there is only one: a signal handler that raises here would lose its slot.
-        work = _Work(calls, self._slots)
-        done = False
+    def _run(self, work: Iterable[Callable[[], Any]]) -> list[Any]:
+        calls = [_Part(each) for each in work]
         try:
-            work.start()
-            results = work.wait()
-            done = True
-        finally:
-            if not done:
-                self._roll_back(work)
-        return results
+            return self._slots.run(calls)
+        except BaseException:
+            self._roll_back(calls)
+            raise
 
-    def _roll_back(self, work: _Work) -> None:
+    def _roll_back(self, calls: Sequence[_Part]) -> None:
         """Delete what the others made or will make, in their threads if those still run."""
-        transfers, undo = list(self._transfers.values()), self._undo
+        undo = self._undo
 
-        def drop(at: int, result: Any) -> None:
+        def drop(transfer: Transfer[Any], call: Call[Any]) -> None:
             nonlocal undo
-            for reference in transfers[at].made(result):
+            for reference in () if call.error is not None else transfer.made(call.result):
                 if undo is None:
                     return
                 try:
@@ -163,96 +187,7 @@ class _Together(Transfer[list[Any]]):
                     release(error)
                     _log.warning("the payload of a field whose record was not sent could not be deleted: %s", error)
 
-        work.cancel(drop)
-
-
-class _Work:
-    """Calls in daemon threads, so that no interrupt ends one of them halfway.
-
-    Args:
-        calls: The calls.
-        slots: Limits how many run at a time.
-    """
-
-    def __init__(self, calls: Sequence[Callable[[], Any]], slots: Slots) -> None:
-        self._waiting = deque(enumerate(calls))
-        self._count = len(calls)
-        self._slots = slots
-        self._outcomes: SimpleQueue[tuple[int, Any, BaseException | None]] = SimpleQueue()
-        self._drop: Callable[[int, Any], None] | None = None
-        self._context = contextvars.copy_context()  # so that traces continue in the other threads
-        self.results: dict[int, Any] = {}
-        self._left = self._count
-
-    def start(self) -> None:
-        """Start as many threads as may run at a time."""
-        for _ in range(min(self._count, self._slots.most)):
-            run_in_daemon_thread(self._work)
-
-    def wait(self) -> list[Any]:
-        """The results, in order. Waits for all calls that have begun; each ends within its own deadline.
-
-        Raises:
-            Exception: The first error; calls that have not begun then are not made.
-        """
-        first: BaseException | None = None
-        error: BaseException | None = None
-        while self._left:
-            at, result, error = self._outcomes.get()
-            self._left -= 1
-            if error is None:
-                self.results[at] = result
-            elif first is None:
-                first = error
-                self._left -= self._skip()
-        if first is not None:
-            try:
-                raise first
-            finally:
-                del first, error  # or it would hold itself, by this frame
-        return [self.results[at] for at in range(self._count)]
-
-    def cancel(self, drop: Callable[[int, Any], None]) -> None:
-        """Drop all results, those of running calls too."""
-        self._drop = drop
-        self._skip()
-        for at, result in self.results.items():
-            drop(at, result)
-        self._drop_arrived()
-
-    def _skip(self) -> int:
-        """Forget the calls that have not begun; returns their number."""
-        count = 0
-        while True:
-            try:
-                self._waiting.popleft()
-            except IndexError:
-                return count
-            count += 1
-
-    def _work(self) -> None:
-        while True:
-            try:
-                at, call = self._waiting.popleft()
-            except IndexError:
-                return
-            result: Any = None
-            failure: BaseException | None = None
-            try:
-                result = self._context.copy().run(self._slots.run, call)
-            except BaseException as error:  # noqa: BLE001  raised where the results are waited for
-                release(error)
-                failure = error
-            self._outcomes.put((at, result, failure))
-            if self._drop is not None:  # cancelled meanwhile
-                self._drop_arrived()
-
-    def _drop_arrived(self) -> None:
-        drop = self._drop
-        while drop is not None:
-            try:
-                at, result, error = self._outcomes.get_nowait()
-            except Empty:
-                return
-            if error is None:
-                drop(at, result)
+        for call in calls:
+            call.fail(CancelledError())
+        for transfer, call in zip(self._transfers.values(), calls, strict=True):
+            call.drop(partial(drop, transfer))
