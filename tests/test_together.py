@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from payload_stores import PayloadStoreUnavailableError
-from serde_chain.together import Slots, together
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import Slots, Transfer, finish, together
 
 SECONDS = 30
 
@@ -189,7 +188,7 @@ def test_an_interrupted_wait_deletes_what_ends_later(monkeypatch: pytest.MonkeyP
         begun.wait(SECONDS)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("serde_chain.together._Part.wait", interrupted)
+    monkeypatch.setattr("serde_chain.transfer.step._Part.wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run([Upload(name, work) for name in "ab"], undo=undo)
     may_end.set()
