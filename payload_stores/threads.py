@@ -52,10 +52,10 @@ def run_in_daemon_thread(job: Callable[[], None]) -> None:
     except IndexError:
         inbox = SimpleQueue()
         try:
-            threading.Thread(target=_work, args=(inbox,), name="payload-deadline", daemon=True).start()
+            threading.Thread(target=_work, args=(inbox,), name="blocking-call", daemon=True).start()
         except RuntimeError as error:  # how Python reports EAGAIN
             raise PayloadStoreUnavailableError(
-                "no thread can be started for the payload store's call",
+                "no thread can be started for a blocking call",
                 hint="Calls that hang keep their threads: check the store, and the limit (pids.max, ulimit -u)",
             ) from error
     inbox.put(job)
@@ -100,7 +100,7 @@ class Call(Generic[T]):
         self.result: T | None = None
         self.error: BaseException | None = None
         self._ended = threading.Event()
-        # Taken once, by an acquire that does not wait: by who makes or drops the call; by who passes on its end.
+        # Each is acquired once, without a wait: by who makes or fails the call, and by who passes on its end.
         self._begun = threading.Lock()
         self._passed = threading.Lock()
         self._dropped: Callable[[Call[T]], object] | None = None
@@ -115,7 +115,7 @@ class Call(Generic[T]):
         return self
 
     def run(self) -> None:
-        """Make the call in this thread, unless it was dropped."""
+        """Make the call in this thread, unless it was made or has failed."""
         if not self.begin():
             return
         work, self._work = self._work, _nothing
@@ -139,7 +139,7 @@ class Call(Generic[T]):
         return self._begun.locked()
 
     def begin(self) -> bool:
-        """Whether the call is to be made: it was neither made nor dropped."""
+        """Claim the call; returns False if it was made or has failed, or another thread has claimed it."""
         return self._begun.acquire(blocking=False)
 
     def ended(self) -> None:
