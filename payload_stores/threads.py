@@ -52,10 +52,10 @@ def run_in_daemon_thread(job: Callable[[], None]) -> None:
     except IndexError:
         inbox = SimpleQueue()
         try:
-            threading.Thread(target=_work, args=(inbox,), name="payload-deadline", daemon=True).start()
+            threading.Thread(target=_work, args=(inbox,), name="blocking-call", daemon=True).start()
         except RuntimeError as error:  # how Python reports EAGAIN
             raise PayloadStoreUnavailableError(
-                "no thread can be started for the payload store's call",
+                "no thread can be started for a blocking call",
                 hint="Calls that hang keep their threads: check the store, and the limit (pids.max, ulimit -u)",
             ) from error
     inbox.put(job)
@@ -84,6 +84,10 @@ class Call(Generic[T]):
         *args: Its arguments.
         **options: Its keyword arguments.
 
+    Attributes:
+        result: The result; None until the end, and once it was taken.
+        error: The error, likewise.
+
     Example:
         >>> call = Call(max, 1, 2).start()
         >>> call.wait(60), call.take()
@@ -93,10 +97,10 @@ class Call(Generic[T]):
     def __init__(self, work: Callable[..., T], *args: Any, **options: Any) -> None:
         self._work: Callable[[], Any] = partial(work, *args, **options)
         self._context = contextvars.copy_context()  # so that traces continue in the other thread
-        self._result: T | None = None
-        self._error: BaseException | None = None
+        self.result: T | None = None
+        self.error: BaseException | None = None
         self._ended = threading.Event()
-        # Taken once, by an acquire that does not wait: by who makes or drops the call; by who passes on its end.
+        # Each is acquired once, without a wait: by who makes or fails the call, and by who passes on its end.
         self._begun = threading.Lock()
         self._passed = threading.Lock()
         self._dropped: Callable[[Call[T]], object] | None = None
@@ -111,26 +115,31 @@ class Call(Generic[T]):
         return self
 
     def run(self) -> None:
-        """Make the call in this thread, unless it was dropped."""
+        """Make the call in this thread, unless it was made or has failed."""
         if not self.begin():
             return
         work, self._work = self._work, _nothing
         try:
-            self._result = self._context.run(work)
+            self.result = self._context.run(work)
         except BaseException as error:  # noqa: BLE001  raised again where the result is taken
             # Without this frame, which holds the call, and so the error.
-            self._error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
+            self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         del work  # it holds the payload
         self._end()
 
     def fail(self, error: BaseException) -> None:
         """End the call with an error, unless it has begun."""
         if self.begin():
-            self._work, self._error = _nothing, error
+            self._work, self.error = _nothing, error
             self._end()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the call was made, or has failed without."""
+        return self._begun.locked()
+
     def begin(self) -> bool:
-        """Whether the call is to be made: it was neither made nor dropped."""
+        """Claim the call; returns False if it was made or has failed, or another thread has claimed it."""
         return self._begun.acquire(blocking=False)
 
     def ended(self) -> None:
@@ -163,8 +172,8 @@ class Call(Generic[T]):
 
     def outcome(self) -> tuple[T | None, BaseException | None]:
         """The result and the error, instead of :meth:`take`."""
-        outcome = self._result, self._error
-        self._result = self._error = None
+        outcome = self.result, self.error
+        self.result = self.error = None
         return outcome
 
     def drop(self, ended: Callable[[Call[T]], object] = lambda _call: None) -> None:

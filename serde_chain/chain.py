@@ -63,8 +63,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header, remove_headers
 from serde_chain.stage_calls import Begun, composed, most_unchanged, plain_call, stage_call
-from serde_chain.together import Slots, together
-from serde_chain.transfer import Transfer, finish, then
+from serde_chain.transfer import Slots, Transfer, finish, then, together
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from serde_chain import DecodeError, SchemaRegistryError
-from serde_chain.lookups import Lookups
-from serde_chain.transfer import finish
+from serde_chain.transfer import Lookups, finish
 
 
 def about_record(text: str = "there is no schema 7") -> SchemaRegistryError:
@@ -164,7 +163,7 @@ def test_who_waits_for_a_question_that_is_interrupted_asks() -> None:
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("serde_chain.lookups._MOST_REFUSED", 3)
+    monkeypatch.setattr("serde_chain.transfer.answers._MOST_REFUSED", 3)
     lookups = Lookups[int, str](most=3)
     for key in range(20):
         if key < 10:

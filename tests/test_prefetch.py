@@ -9,8 +9,7 @@ import pytest
 
 from payload_stores import threads
 from payload_stores.errors import PayloadNotFoundError, PayloadStoreUnavailableError
-from serde_chain.prefetch import Ahead, Prefetch
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Ahead, Prefetch, Transfer
 
 
 class Payload(bytes):

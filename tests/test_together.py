@@ -1,14 +1,14 @@
 """Several transfers of one record, side by side."""
 
 import threading
+import time
 from collections.abc import Callable, Hashable
 from typing import Any
 
 import pytest
 
 from payload_stores import PayloadStoreUnavailableError
-from serde_chain.together import Slots, _Work, together
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import Slots, Transfer, finish, together
 
 SECONDS = 30
 
@@ -77,10 +77,46 @@ def test_no_more_run_than_there_are_slots() -> None:
 
 
 def test_a_slot_is_waited_for_with_a_deadline() -> None:
-    slots = Slots(1, 10)
-    with pytest.raises(PayloadStoreUnavailableError, match="slots"):
-        slots.run(lambda: slots.run(lambda: None))
-    assert slots.run(lambda: "free again") == "free again"
+    slots, begun, may_end = Slots(1, 10), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        begun.set()
+        may_end.wait(SECONDS)
+
+    holding = threading.Thread(target=run, args=([Upload("a", hold)], slots))
+    holding.start()
+    assert begun.wait(SECONDS)
+    late = Upload("b")
+    with pytest.raises(PayloadStoreUnavailableError, match="took all of 1 slots"):
+        run([late], slots)
+    may_end.set()
+    holding.join(SECONDS)
+    assert run([Upload("c")], slots) == ("[c]",)
+    assert not late.runs
+
+
+def test_records_take_turns() -> None:
+    """A record with many fields does not make another one wait for all of them."""
+    slots, order = Slots(1, 60_000), list[str]()
+    begun, is_queued = threading.Event(), threading.Event()
+
+    def first() -> None:
+        begun.set()
+        is_queued.wait(SECONDS)
+
+    large = [Upload("large", first), *(Upload("large", lambda: order.append("large")) for _ in range(4))]
+    other = Upload("other", lambda: order.append("other"))
+    threads = [threading.Thread(target=run, args=(list(uploads), slots)) for uploads in (large, [other])]
+    threads[0].start()
+    assert begun.wait(SECONDS)
+    threads[1].start()
+    deadline = time.monotonic() + SECONDS
+    while not slots._waiting:
+        assert time.monotonic() < deadline
+    is_queued.set()
+    for thread in threads:
+        thread.join(SECONDS)
+    assert order.index("other") == 0
 
 
 def test_equal_transfers_run_once() -> None:
@@ -124,25 +160,16 @@ def test_what_cannot_be_deleted_is_logged_and_the_first_error_raised(caplog: pyt
     assert "still down" in caplog.text
 
 
-def test_after_a_failure_no_further_one_begins(monkeypatch: pytest.MonkeyPatch) -> None:
-    noticed = threading.Event()
-    skip = _Work._skip
-
-    def skipping(work: _Work) -> int:
-        skipped = skip(work)
-        noticed.set()
-        return skipped
-
+def test_after_a_failure_no_further_one_begins() -> None:
     def fail() -> None:
         raise PayloadStoreUnavailableError("down")
 
-    monkeypatch.setattr(_Work, "_skip", skipping)
-    uploads = [Upload("a", fail), Upload("b", lambda: noticed.wait(SECONDS)), *(Upload(name) for name in "cdef")]
+    uploads = [Upload("a"), Upload("b", fail), *(Upload(name) for name in "cdef")]
     deleted: list[str] = []
     with pytest.raises(PayloadStoreUnavailableError):
         run(list(uploads), Slots(1, 60_000), deleted.append)
-    assert [upload.name for upload in uploads if upload.runs] in (["a"], ["a", "b"])
-    assert deleted == ["b"] * uploads[1].runs
+    assert [upload.name for upload in uploads if upload.runs] == ["a", "b"]
+    assert deleted == ["a"]
 
 
 def test_an_interrupted_wait_deletes_what_ends_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,11 +184,11 @@ def test_an_interrupted_wait_deletes_what_ends_later(monkeypatch: pytest.MonkeyP
         begun.wait(SECONDS)
         may_end.wait(SECONDS)
 
-    def interrupted(_self: object) -> None:
+    def interrupted(*_: object) -> None:
         begun.wait(SECONDS)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("serde_chain.together._Work.wait", interrupted)
+    monkeypatch.setattr("serde_chain.transfer.step._Part.wait", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run([Upload(name, work) for name in "ab"], undo=undo)
     may_end.set()

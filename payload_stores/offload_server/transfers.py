@@ -7,7 +7,7 @@ import logging
 import mmap
 import tempfile
 from collections.abc import Awaitable, Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import closing
 from pathlib import Path
 from typing import BinaryIO, Final, TypeVar, cast
@@ -30,6 +30,7 @@ from payload_stores.offload_server.pipe import Pipe, PipeClosedError
 from payload_stores.offload_server.quotas import Pace, Shares
 from payload_stores.offload_server.requests import GoneError, Limits, Sender
 from payload_stores.offload_server.room import Room, now_ms
+from payload_stores.threads import DaemonPool
 
 __all__ = ["Transfers"]
 
@@ -71,8 +72,8 @@ class Transfers:
         self._shares = Shares(limits)
         self._room = Room(limits, index, disks)
         # A transfer holds one thread; if the store hangs, for longer than its slot.
-        self._threads = ThreadPoolExecutor(2 * limits.transfers, thread_name_prefix="offload-transfer")
-        self._short = ThreadPoolExecutor(_SHORT_CALLS, thread_name_prefix="offload-call")
+        self._threads = DaemonPool(2 * limits.transfers)
+        self._short = DaemonPool(_SHORT_CALLS)
 
     def close(self) -> None:
         """End the threads, without waiting for running calls."""
@@ -295,7 +296,7 @@ class _Answer:
 class _Blocks:
     """Reads a payload in blocks, in threads."""
 
-    def __init__(self, file: BinaryIO, threads: ThreadPoolExecutor, read: Callable[[BinaryIO], bytes]) -> None:
+    def __init__(self, file: BinaryIO, threads: DaemonPool, read: Callable[[BinaryIO], bytes]) -> None:
         self._file = file
         self._threads = threads
         self._read = read

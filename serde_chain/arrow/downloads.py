@@ -12,8 +12,7 @@ from payload_stores.base import PayloadStore
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from serde_chain.arrow.batch import Batch
 from serde_chain.errors import SerializationError, in_chain
-from serde_chain.prefetch import Ahead, Prefetch
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Ahead, Prefetch, Transfer
 
 __all__ = ["Downloads", "fail"]
 

@@ -11,13 +11,12 @@ import inspect
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from queue import SimpleQueue
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
-from payload_stores.threads import run_in_daemon_thread
+from payload_stores import threads
 from serde_chain.base import is_stream
 from serde_chain.transfer import Transfer, finish
 
@@ -47,7 +46,7 @@ def tell(loop: asyncio.AbstractEventLoop, callback: Callable[..., object], *args
         loop.call_soon_threadsafe(callback, *args)
 
 
-class Call(Generic[T]):
+class Call(threads.Call[T]):
     """A blocking call, and a future of its result.
 
     Attributes:
@@ -61,24 +60,20 @@ class Call(Generic[T]):
     """
 
     def __init__(self, work: Callable[..., T], *args: Any) -> None:
-        self._work = work
-        self._args = args
+        super().__init__(work, *args)
         self._loop = asyncio.get_running_loop()
-        self._context = contextvars.copy_context()
         self.future: asyncio.Future[T] = self._loop.create_future()
         self.is_abandoned = False
         self.has_run = False
 
-    def run(self) -> None:
-        """Make the call; in a thread."""
-        try:
-            result = self._context.run(self._work, *self._args)
-        except BaseException as error:  # noqa: BLE001  raised where it is awaited
-            self.has_run = True
-            tell(self._loop, self._fail, error)
-        else:
-            self.has_run = True
+    def ended(self) -> None:
+        """Pass the outcome to the loop."""
+        self.has_run = True
+        result, error = self.outcome()
+        if error is None:
             tell(self._loop, self._succeed, result)
+        else:
+            tell(self._loop, self._fail, error)
 
     def _succeed(self, result: T) -> None:
         if not self.future.done():
@@ -101,7 +96,7 @@ async def in_daemon_thread(work: Callable[..., T], *args: Any) -> T:
         2
     """
     call = Call(work, *args)
-    run_in_daemon_thread(call.run)
+    call.start()
     return await call.future
 
 
@@ -118,9 +113,7 @@ class Calls:
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._lock = threading.Lock()
-        self._waiting: deque[Call[Any]] = deque()
-        self._is_running = False
+        self._thread = threads.DaemonPool(1)
 
     async def make(self, call: Call[T]) -> T:
         """Make a call and return its result. If it is cancelled, the next one still waits for its end."""
@@ -128,26 +121,12 @@ class Calls:
         if callback is not None and callback.take(call):
             return await call.future
         async with self._turn:
-            self._put(call)
-            return await call.future
-
-    def _put(self, call: Call[Any]) -> None:
-        with self._lock:
-            self._waiting.append(call)
-            if self._is_running:
-                return
-            self._is_running = True
-        run_in_daemon_thread(self._run)
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                if not self._waiting:
-                    self._is_running = False
-                    return
-                call = self._waiting.popleft()
-            if not call.future.cancelled():
-                call.run()
+            self._thread.start([call])
+            try:
+                return await call.future
+            except asyncio.CancelledError:
+                call.begin()  # so that it is not made, unless it has begun
+                raise
 
 
 def on_loop(callback: Callable[..., Any]) -> Callable[..., Any]:

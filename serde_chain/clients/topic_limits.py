@@ -6,7 +6,6 @@ import logging
 import math
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
@@ -17,7 +16,7 @@ from typing import Final, Protocol
 
 from payload_stores import forks
 from payload_stores.errors import PayloadStoreError
-from payload_stores.threads import run_in_daemon_thread
+from payload_stores.threads import DaemonPool
 from serde_chain.base import SupportsUploads
 from serde_chain.clients.limits import ClientLimits, TopicLimit
 from serde_chain.errors import TopicLimitError
@@ -164,13 +163,12 @@ class TopicLimits:
         self._timeout_s = timeout_ms / 1000
         self._known = {topic: _Known(limit, math.inf) for topic, limit in answers.items()}
         self._is_closed = False
+        self._threads = DaemonPool(_MOST_QUESTIONS)
         self._begin()
         forks.watch(self, TopicLimits._leave_to_parent)
 
     def _begin(self) -> None:
         self._asked: dict[str, Future[_Known]] = {}
-        self._queue: deque[tuple[str, Future[_Known]]] = deque()
-        self._threads = 0
         self._told: str | None = None  # why there was no answer; of all topics, since one broker is at fault for all
         # Since the broker has let a question's deadline pass: the cause, and when other topics are asked for, on the
         # monotonic clock.
@@ -244,33 +242,19 @@ class TopicLimits:
             if asked is not None:
                 return asked
             asked = self._asked[topic] = Future()
-            self._queue.append((topic, asked))
-            if self._threads == _MOST_QUESTIONS:
-                return asked
-            self._threads += 1
         try:
-            run_in_daemon_thread(self._answer_all)
+            self._threads.submit(self._answer, topic, asked)
         except PayloadStoreError as error:
-            with self._lock:
-                self._threads -= 1
             self._not_answered(topic, asked, error)
         return asked
 
-    def _answer_all(self) -> None:
-        """Answer questions until there are none."""
-        while True:
-            with self._lock:
-                if not self._queue:
-                    self._threads -= 1
-                    return
-                topic, asked = self._queue.popleft()
-            if self._is_closed:
-                self._not_answered(topic, asked, None)
-            elif self._asked.get(topic) is asked:  # otherwise it was waited for long enough
-                self._answer(topic, asked)
-
     def _answer(self, topic: str, asked: Future[_Known]) -> None:
         """Wait for the broker's answer, and remember it."""
+        if self._is_closed:
+            self._not_answered(topic, asked, None)
+            return
+        if self._asked.get(topic) is not asked:  # it was waited for long enough
+            return
         began = time.monotonic()
         try:
             limit, ttl_s = self._read(topic)

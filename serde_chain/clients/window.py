@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from serde_chain.clients.timeouts import client_timeout, deadline
-from serde_chain.prefetch import Ahead
+from serde_chain.transfer import Ahead
 
 __all__ = ["Place", "UnderWay", "Window", "in_use", "place"]
 

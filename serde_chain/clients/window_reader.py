@@ -13,8 +13,7 @@ from serde_chain.base import SupportsFetch
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window import UnderWay, Window, place
 from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
-from serde_chain.prefetch import Prefetch
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import Prefetch, Transfer, finish
 
 __all__ = ["WindowReader", "marker_headers", "prefetch_for"]
 

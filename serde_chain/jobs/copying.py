@@ -21,8 +21,7 @@ from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.errors import ContextualError, JobError, SerializationError
 from serde_chain.jobs.migration_plan import Done, MigratePlan
-from serde_chain.prefetch import Ahead
-from serde_chain.transfer import Transfer, finish
+from serde_chain.transfer import Ahead, Transfer, finish
 
 __all__ = ["Copied", "CopyError", "copy_partition"]
 

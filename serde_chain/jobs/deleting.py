@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from datetime import datetime
 from functools import partial
@@ -11,6 +10,7 @@ from itertools import islice
 from typing import Final, NamedTuple, Self
 
 from payload_stores.errors import PayloadStoreError
+from payload_stores.threads import DaemonPool
 from serde_chain.jobs.folders import Folder, Listed, pages_of
 from serde_chain.jobs.manifest import Manifest
 
@@ -56,7 +56,7 @@ class Deleter:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             stack.enter_context(self._manifest)
-            self._pool = stack.enter_context(ThreadPoolExecutor(self._in_flight, "serde-chain-sweep"))
+            self._pool = stack.enter_context(DaemonPool(self._in_flight))
             self._opened = stack.pop_all()
         return self
 
@@ -75,7 +75,7 @@ class Deleter:
         """
         parts = self._parts(payloads)
         while group := list(islice(parts, _AT_ONCE)):
-            done = list(self._pool.map(lambda delete: delete(), group))
+            done = self._pool.all(group)
             yield Deleted(
                 sum(each.payloads for each in done),
                 sum(each.bytes for each in done),

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, Final
@@ -16,6 +15,7 @@ from typing import Any, Final
 from payload_stores.base import PayloadStore
 from payload_stores.errors import PayloadNotFoundError
 from payload_stores.probes import see
+from payload_stores.threads import DaemonPool
 from serde_chain.base import Data, Deserializer, SupportsReferences
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import prefetch_for
@@ -77,8 +77,7 @@ class ReferenceFinder:
         if self._plan.check == WHOLE:
             self._check_whole(referred)
         elif self._plan.check == END and referred:
-            with ThreadPoolExecutor(_CHECKS, "serde-chain-audit") as pool:
-                list(pool.map(Found.check_end, referred))
+            DaemonPool(_CHECKS).all(entry.check_end for entry in referred)
         return found
 
     def _in_record(self, record: Record) -> Iterator[Found]:

@@ -17,7 +17,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 # Longer than four attempts with timeouts of 10 s and the pauses between them; shorter than a record waits for the
-# question of another one (serde_chain.lookups).
+# question of another one (serde_chain.transfer.answers).
 _DEADLINE_S: Final = 50.0
 # The end of the question that this thread works on.
 _until: Final = contextvars.ContextVar[float | None]("_until", default=None)

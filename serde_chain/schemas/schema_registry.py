@@ -8,7 +8,6 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, runtime_c
 from payload_stores.options import Option, choice
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
-from serde_chain.lookups import Lookups
 from serde_chain.record import Context, RecordContext
 from serde_chain.schemas import apicurio, confluent, glue
 from serde_chain.schemas.apicurio import ApicurioRegistry
@@ -30,7 +29,7 @@ from serde_chain.schemas.registry import (
     RegisteredSchema,
     SchemaRegistry,
 )
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Lookups, Transfer
 
 __all__ = [
     "APICURIO",

@@ -10,9 +10,8 @@ from aiokafka import AIOKafkaProducer
 
 from serde_chain import AsyncProducer, Serializer
 from serde_chain.clients import aiokafka
-from serde_chain.lookups import Lookups
 from serde_chain.testing.services import KafkaBroker
-from serde_chain.transfer import finish
+from serde_chain.transfer import Lookups, finish
 
 COUNT = 20
 Send = Callable[[str, bytes], Awaitable[Awaitable[Any]]]

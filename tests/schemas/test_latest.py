@@ -308,7 +308,7 @@ def test_writers_notice_a_new_version(
     assert write(value, ctx())[:5] == b"\0\0\0\0\1"
     contexts.register("orders-value", later, stage.upper())
     now = time.monotonic()
-    monkeypatch.setattr("serde_chain.lookups.time.monotonic", lambda: now + 301)
+    monkeypatch.setattr("serde_chain.transfer.answers.time.monotonic", lambda: now + 301)
     value = value if stage == "protobuf" else {"a": "x", "b": "y"}
     if ttl == -1 and stage == "json":
         with pytest.raises(EncodeError, match="does not match schema 1"):
@@ -327,7 +327,7 @@ def test_readers_notice_a_new_version(
     contexts.register("orders-value", avro("b", "a"))
     assert read(data, ctx()) == {"a": "x"}
     now = time.monotonic()
-    monkeypatch.setattr("serde_chain.lookups.time.monotonic", lambda: now + 61)
+    monkeypatch.setattr("serde_chain.transfer.answers.time.monotonic", lambda: now + 61)
     assert read(data, ctx()) == {"b": "-", "a": "x"}
     assert read.to_arrow([data], topic="orders").to_pylist() == [{"b": "-", "a": "x"}]
 

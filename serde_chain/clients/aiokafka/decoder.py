@@ -22,9 +22,8 @@ from serde_chain.clients.window_reader import marker_headers, prefetch_for
 from serde_chain.codec import Decoded, Decoder
 from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
-from serde_chain.prefetch import Ahead, Prefetch
 from serde_chain.record import ValueT
-from serde_chain.transfer import Transfer, finish, then
+from serde_chain.transfer import Ahead, Prefetch, Transfer, finish, then
 
 __all__ = ["Batches", "Record", "RecordDecoder"]
 

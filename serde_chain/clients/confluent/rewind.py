@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, OFFSET_INVALID, OFFSET_STORED, KafkaException, TopicPartition
 
+from payload_stores.threads import DaemonPool
 from serde_chain.clients.confluent.partitions import is_transient
 from serde_chain.clients.window import Place, Window
 
@@ -49,7 +50,7 @@ class Rewind:
         # Offsets of rewinds.
         self._sought: dict[Place, int] = {}
         # An answer takes as long as a fetch that waits at the broker, and the wait may be interrupted.
-        self._thread = ThreadPoolExecutor(1, "serde-chain-rewind")
+        self._thread = DaemonPool(1)
         self._found: dict[Place, Future[int]] = {}
 
     def note_start(self, partitions: Iterable[TopicPartition]) -> None:

@@ -26,9 +26,8 @@ from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.config import load
 from serde_chain.errors import PayloadStoreUnavailableError, SerializationError, in_chain
-from serde_chain.prefetch import Ahead
 from serde_chain.telemetry import client_telemetry
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Ahead, Transfer
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -18,7 +18,6 @@ from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.codec import Encoded, Encoder, Record
 from serde_chain.errors import ConfigError, EncodeError, SerializationError
-from serde_chain.prefetch import Prefetch
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.spark.plan.reading import RETRIES
 from serde_chain.spark.plan.writing import WritePlan, open_setup
@@ -27,7 +26,7 @@ from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.retries import Retries
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.stage import AvroSerializer
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Prefetch, Transfer
 
 __all__ = ["encode_batches"]
 

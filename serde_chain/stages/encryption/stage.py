@@ -29,13 +29,12 @@ from serde_chain.errors import (
     MissingDependencyError,
     UnknownKeyError,
 )
-from serde_chain.lookups import Lookups
 from serde_chain.record import KEY, Context, topic_of
 from serde_chain.stages.encryption import envelope
 from serde_chain.stages.encryption import keys as encryption_keys
 from serde_chain.stages.encryption.envelope import GCM, NONCE_BYTES, SALT_BYTES, SIV, TAG_BYTES
 from serde_chain.stages.encryption.keys import MIN_KEY_BYTES, KeyProvider
-from serde_chain.transfer import finish
+from serde_chain.transfer import Lookups, finish
 
 __all__ = ["EncryptionDeserializer", "EncryptionSerializer"]
 

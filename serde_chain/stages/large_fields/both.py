@@ -13,7 +13,7 @@ from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_fields.options import SERIALIZERS, STAGE, settings_of_stores
-from serde_chain.together import Slots
+from serde_chain.transfer import Slots
 
 __all__ = ["LargeFields"]
 

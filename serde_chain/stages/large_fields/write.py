@@ -24,8 +24,7 @@ from serde_chain.reference import Reference
 from serde_chain.stages.large_fields.both import LargeFields
 from serde_chain.stages.large_fields.options import MIN_BYTES, OF_WRITERS, PATHS, SERIALIZERS, STAGE
 from serde_chain.stages.large_fields.paths import Pattern, find, snapshot, type_at, with_contents
-from serde_chain.together import together
-from serde_chain.transfer import finish, then
+from serde_chain.transfer import finish, then, together
 from serde_chain.wire.large_fields import HEADER, MAX_HEADER_BYTES, FieldEntry, Path, encode, join, longest
 
 __all__ = ["LargeFieldsSerializer"]

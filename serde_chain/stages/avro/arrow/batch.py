@@ -22,7 +22,6 @@ from payload_stores.signals import let_through
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
-from serde_chain.prefetch import Prefetch
 from serde_chain.record import Context
 from serde_chain.schemas.framing import GLUE
 from serde_chain.schemas.parts import FREE_PARTS
@@ -34,7 +33,7 @@ from serde_chain.stages.avro.native import ColumnDecoder, Native
 from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT, AvroReader, FindsReaders
 from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
-from serde_chain.transfer import Transfer
+from serde_chain.transfer import Prefetch, Transfer
 
 __all__ = ["AvroBatch", "refusal"]
 

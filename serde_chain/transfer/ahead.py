@@ -23,7 +23,7 @@ from typing import Any, Final, Self
 from payload_stores.errors import PayloadStoreUnavailableError, release
 from payload_stores.records import StoredRecord
 from payload_stores.threads import run_in_daemon_thread
-from serde_chain.transfer import Transfer
+from serde_chain.transfer.step import Transfer
 
 __all__ = ["Ahead", "Prefetch"]
 

@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar, cast
 
 from payload_stores.errors import release
 from serde_chain.errors import is_about_record
-from serde_chain.transfer import Question, Transfer
+from serde_chain.transfer.step import Question, Transfer
 
 __all__ = ["Lookups"]
 
