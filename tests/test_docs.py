@@ -67,6 +67,11 @@ def test_the_readme_is_short() -> None:
     assert all(part in first for part in ("```properties", "![", "pip install 'serde-chain["))
 
 
+@pytest.mark.parametrize("path", ["payload_stores/base/store.py", "serde_chain/base/stage.py"])
+def test_a_contract_fits_on_two_screens(path: str) -> None:
+    assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= 250
+
+
 def released() -> bool:
     """Whether CHANGELOG.md has a version."""
     return bool(re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE))
