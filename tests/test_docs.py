@@ -90,6 +90,11 @@ def test_a_page_is_read_in_ten_minutes(name: str) -> None:
     assert len([word for word in prose.split() if re.search(r"\w", word)]) <= 1_800
 
 
+@pytest.mark.parametrize("path", ["payload_stores/base/store.py", "serde_chain/base/stage.py"])
+def test_a_contract_fits_on_two_screens(path: str) -> None:
+    assert len((ROOT / path).read_text(encoding="utf-8").splitlines()) <= 250
+
+
 def released() -> bool:
     """Whether CHANGELOG.md has a version."""
     return bool(re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE))

@@ -1,36 +1,35 @@
-"""The stage contract: serializers and deserializers (KIP-1159, "Serializer chain").
+"""The contract of a stage: serializers and deserializers (KIP-1159, "Serializer chain").
 
-A stage author needs only ``stage.py``. Any callable ``(data, ctx)`` can be a stage, Confluent's serializers included;
-deriving from these classes adds configuration and order checks. Further capabilities are Protocols (``Supports…``), one
-file each. Chains and clients look for nothing else.
+A stage's author reads ``stage.py``. Any callable ``(data, ctx)`` can be a stage, Confluent's serializers included;
+deriving from these classes adds configuration and order checks. Chains and clients look for nothing else.
 
-=================  =========================================================================================
-``stage.py``       the contract of every stage
-``plain.py``       works without a record context
-``streams.py``     accepts files as values
-``parts.py``       returns several buffers, uploaded without a copy
-``arrow_type.py``  knows the Arrow type of its results; whole columns: ``serde_chain.arrow``
-``transfers.py``   needs I/O for some records: an upload, a download, a question
-``offload.py``     moves payloads to a store and leaves placeholders
-``references.py``  follows placeholders, or reads their references
-``fields.py``      knows the fields of its values, or moves single fields
-``headers.py``     declares its changes of a record's headers
-``kinds.py``       which stage determines the type of a chain's input
-``foreign.py``     optional methods of callables that are not stages
-=================  =========================================================================================
+===============  =========================================================================================
+``stage.py``     the contract: the classes, and the optional members, each a Protocol
+``values.py``    what optional members return
+``plain.py``     bases for stages that need only the data
+``parts.py``     bases for large values in pieces; files as values
+``kinds.py``     questions about stages
+``payloads.py``  what the library's stages with a payload store offer clients, jobs and each other
+``foreign.py``   optional methods of callables that are not stages
+===============  =========================================================================================
+
+Example:
+    >>> class ReverseSerializer(Serializer[bytes]):
+    ...     takes = Data.BYTES
+    ...
+    ...     def __call__(self, data, ctx=None, /):
+    ...         return None if data is None else bytes(data)[::-1]
+    >>> class ReverseDeserializer(Deserializer[bytes]):
+    ...     gives = Data.BYTES
+    ...
+    ...     def __call__(self, data, ctx=None, /):
+    ...         return None if data is None else bytes(data)[::-1]
+    >>> pair = StagePair(ReverseSerializer, ReverseDeserializer)
+    >>> pair.serializer()(b"abc"), pair.deserializer()(b"cba")
+    (b'cba', b'abc')
 """
 
 from payload_stores.buffers import Buffer
-from serde_chain.base.arrow_type import SupportsArrowType
-from serde_chain.base.fields import (
-    ANYTHING,
-    NO_FIELDS,
-    DescribesFields,
-    FieldType,
-    ModelOfRecords,
-    MovesFields,
-    SupportsModels,
-)
 from serde_chain.base.foreign import (
     SupportsAsyncClose,
     SupportsAsyncClusterId,
@@ -39,22 +38,33 @@ from serde_chain.base.foreign import (
     SupportsClusterId,
     SupportsConfigure,
 )
-from serde_chain.base.headers import DeclaresHeaders, RemovedHeaders, removed_headers_of
-from serde_chain.base.offload import RecordLimits, SupportsOffload, SupportsUploads
-from serde_chain.base.parts import STREAMED_BYTES, BufferReader, PartsSerializer
-from serde_chain.base.plain import (
-    PlainDeserializer,
-    PlainSerializer,
-    ShortBytes,
-    ShortBytesOnly,
-    SupportsPlainCalls,
-    is_same_work,
-    untouched,
+from serde_chain.base.kinds import is_same_work, is_stage, removed_headers_of
+from serde_chain.base.parts import STREAMED_BYTES, BufferReader, PartsSerializer, SupportsRead, is_stream
+from serde_chain.base.payloads import (
+    ModelOfRecords,
+    MovesFields,
+    RecordLimits,
+    SupportsDownloads,
+    SupportsFetch,
+    SupportsModels,
+    SupportsOffload,
+    SupportsReferences,
+    SupportsUploads,
 )
-from serde_chain.base.references import SupportsDownloads, SupportsFetch, SupportsReferences
-from serde_chain.base.stage import Data, Deserializer, Serializer, Stage, StagePair, is_stage
-from serde_chain.base.streams import SupportsRead, is_stream
-from serde_chain.base.transfers import SupportsTransfers
+from serde_chain.base.plain import PlainDeserializer, PlainSerializer, ShortBytes, ShortBytesOnly, untouched
+from serde_chain.base.stage import (
+    Data,
+    DeclaresHeaders,
+    DescribesFields,
+    Deserializer,
+    Serializer,
+    Stage,
+    StagePair,
+    SupportsArrowType,
+    SupportsPlainCalls,
+    SupportsTransfers,
+)
+from serde_chain.base.values import ANYTHING, NO_FIELDS, FieldType, RemovedHeaders
 
 __all__ = [
     "ANYTHING",

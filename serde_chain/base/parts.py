@@ -1,22 +1,44 @@
-"""Serializers of large arrays, whose bytes are uploaded from where they are."""
+"""Large values in pieces: files that are read while they are uploaded, arrays whose bytes are uploaded in place."""
 
 from __future__ import annotations
 
 import io
 import os
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeGuard, TypeVar, runtime_checkable
 
 from payload_stores.buffers import Buffer
 from serde_chain.base.plain import PlainSerializer
 from serde_chain.base.stage import Serializer
 
-__all__ = ["STREAMED_BYTES", "BufferReader", "PartsSerializer"]
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["STREAMED_BYTES", "BufferReader", "PartsSerializer", "SupportsRead", "is_stream"]
 
 In = TypeVar("In", contravariant=True)
 
 STREAMED_BYTES: Final = 32 << 20
 """Size in bytes from which a value is streamed: smaller ones are copied, for less than the buffers of an upload."""
+
+
+@runtime_checkable
+class SupportsRead(Protocol):
+    """An open binary file or file-like object as a record's value: read while it is uploaded."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read up to ``size`` bytes, or all that remain; empty at the end."""
+
+
+def is_stream(data: object) -> TypeGuard[Path | SupportsRead]:
+    """Whether a value is a file, for stages with ``takes_streams``.
+
+    Example:
+        >>> import io, pathlib
+        >>> is_stream(pathlib.Path("image.fits")), is_stream(io.BytesIO()), is_stream(b"data")
+        (True, True, False)
+    """
+    return isinstance(data, (os.PathLike, SupportsRead))
 
 
 class BufferReader(io.RawIOBase):

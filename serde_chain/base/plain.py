@@ -1,10 +1,9 @@
-"""Stages that work on the data alone, so that small records need no context."""
+"""Plain functions of stages: bases that call them, and functions that leave data unchanged."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, TypeVar
 
 from payload_stores.buffers import Buffer
 from serde_chain.base.stage import Deserializer, Serializer
@@ -15,34 +14,11 @@ __all__ = [
     "PlainSerializer",
     "ShortBytes",
     "ShortBytesOnly",
-    "SupportsPlainCalls",
-    "is_same_work",
     "untouched",
 ]
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
-
-
-@runtime_checkable
-class SupportsPlainCalls(Protocol):
-    """A stage that needs only the data, at least for most records.
-
-    A chain of such stages calls these functions directly, without a context per record. The implementation is shared:
-    calling the stage calls the function too.
-
-    A class declares ``plain`` in its body. A subclass that overrides ``__call__`` or ``begin`` but not ``plain`` is
-    called instead. The same holds for ``begin`` of :class:`SupportsTransfers`, and for batch forms.
-
-    Attributes:
-        plain: ``data -> data``, made by ``configure`` over local names; None if the stage, as configured, needs the
-            context. Called from several threads, for records without headers, with data that is not None. It may
-            raise any exception, also where it merely cannot decide: the chain then calls the stages with the context,
-            and only their result counts. So it must have no side effects before it raises. Where long data require the
-            record, it is a :class:`ShortBytesOnly`: the stages before are not called again.
-    """
-
-    plain: Callable[[Any], Any] | None
 
 
 def untouched(data: Any) -> Any:
@@ -117,13 +93,3 @@ class PlainDeserializer(Deserializer[Out]):
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:
         """Deserialize one key or value; see :class:`Deserializer`."""
         return None if data is None else self.plain(data)
-
-
-def is_same_work(stage: object, name: str) -> bool:
-    """Whether a member is equivalent to a call: not if a subclass overrides ``__call__`` or ``begin``."""
-    for cls in type(stage).__mro__:
-        if name in vars(cls) or name in inspect.get_annotations(cls):
-            return True
-        if not vars(cls).keys().isdisjoint({"__call__", "begin"}):
-            return False
-    return True

@@ -1,33 +1,32 @@
-"""The contract of a stage: input and output, configuration, and call (KIP-1159, "Serializer chain").
+"""The contract of a stage (KIP-1159, "Serializer chain"): all that a stage's author reads.
 
 A stage transforms the data of one record at a time. The first serializer of a chain usually turns an object into bytes,
-the others bytes into bytes; deserializers do the reverse. Stages from object to object come before it.
+the others bytes into bytes; deserializers do the reverse. Stages from object to object come before it. Only
+``__call__`` is required.
+
+A Protocol below is optional: a stage has it if it has the members. They stand for ``__call__`` or for facts about it,
+so a subclass that overrides ``__call__`` or ``begin`` declares them anew, or is used without them. For whole columns
+there are ``SupportsBatchForm`` and ``SupportsColumns`` in :mod:`serde_chain.arrow`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, NamedTuple, Self, SupportsIndex, TypeGuard, TypeVar
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, SupportsIndex, TypeVar, runtime_checkable
 
 from payload_stores.buffers import Buffer
 from payload_stores.options import Option
+from serde_chain.base.values import FieldType, RemovedHeaders
 from serde_chain.record import Context
-
-__all__ = ["Data", "Deserializer", "Serializer", "Stage", "StagePair", "is_stage"]
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
 
 
 class Data(StrEnum):
-    """Kinds of data that a stage accepts or returns.
-
-    Example:
-        >>> Data("bytes") is Data.BYTES
-        True
-    """
+    """Kinds of data that a stage accepts or returns."""
 
     OBJECT = "object"
     BYTES = "bytes"
@@ -36,22 +35,21 @@ class Data(StrEnum):
 class Stage(ABC):
     """The base of serializers and deserializers.
 
-    A stage is configured once and then called from several threads. A chain never passes ``None`` (a tombstone) to a
-    stage.
+    A stage is configured once, does not change afterwards, and is called from several threads. A chain never passes it
+    ``None`` (a tombstone).
 
     Attributes:
         takes: The input. Serializers that accept objects come before the first one that returns bytes. The order is
-            checked before stages are made, so the class attribute counts; None there if it depends on the
-            configuration.
+            checked before stages are made, so the class attribute counts; None there if ``configure`` decides.
         gives: The output, likewise. Deserializers that return objects come after the last one that returns bytes.
-        options: The configuration keys that the stage reads, for misspelling checks and documentation.
-        moves_payloads: Whether the stage replaces payloads by placeholders or follows them, as ``large-message`` does,
-            or fields by references, as ``large-fields`` does. If it works on bytes, only stages that preserve
-            placeholders may come between it and the broker: serializers with a ``max_overhead``, and deserializers
-            with ``unwraps_placeholders``.
-        authenticates: Whether the stage's output is unreadable without a key, as that of ``encrypt``; for
-            deserializers, whether it refuses data written without a key. A chain with such a deserializer returns
-            nothing that has bypassed it, regardless of headers.
+        options: The configuration keys that the stage reads.
+        moves_payloads: Whether it replaces payloads by placeholders, or fields by references, or follows these. If it
+            works on bytes, only stages that preserve placeholders may come between it and the broker: serializers with
+            ``max_overhead``, deserializers with ``unwraps_placeholders``.
+        authenticates: Whether the output is unreadable without a key; for deserializers, whether it refuses data
+            written without a key. A chain with such a deserializer returns nothing that has bypassed it.
+        message_format: The format of the bytes, for headers that name it (hop's ``_format``): ``json``, ``avro``; None
+            if only this project reads them. Records whose header names another one do not reach a deserializer.
     """
 
     takes: Data | None
@@ -59,14 +57,11 @@ class Stage(ABC):
     options: ClassVar[tuple[Option[Any], ...]] = ()
     moves_payloads: ClassVar[bool] = False
     authenticates: bool = False
+    message_format: str | None = None
     _configured: tuple[dict[str, object], bool] | None = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
-        """Read the client's configuration.
-
-        Args:
-            config: Flat mapping of dotted keys; keys of other stages and of the client are ignored.
-            is_key: Whether the chain is for record keys.
+        """Read the client's configuration, a flat mapping of dotted keys, for a chain of keys or of values.
 
         Raises:
             ConfigError: A required key is missing or a value is wrong.
@@ -91,18 +86,7 @@ class Stage(ABC):
         return cls.options
 
     def bind(self, before: object | None, after: object | None) -> Self:
-        """The stage adapted to its neighbours.
-
-        A stage does not change after ``configure``, so one object can be part of several chains. Anything that it needs
-        to know about its neighbours comes from here.
-
-        Args:
-            before: The stage before it in the chain; None if it is the first.
-            after: The stage after it; None if it is the last.
-
-        Returns:
-            The stage itself if its neighbours do not matter, otherwise a new one that shares its resources.
-        """
+        """The stage for its neighbours in a chain, None at an end: itself, or a new one that shares its resources."""
         return self
 
     def _with(self, **changes: object) -> Self:
@@ -122,52 +106,26 @@ def _reconfigure(cls: type[Stage], config: Mapping[str, object], is_key: bool) -
     return stage
 
 
-def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:
-    """Whether an item of a chain declares its input and output: a stage or a stage class."""
-    return isinstance(item, Stage) or (isinstance(item, type) and issubclass(item, Stage))
-
-
 class Serializer(Stage, Generic[In]):
     """Turns data into bytes on the way to the broker.
 
     Attributes:
-        max_overhead: The most bytes that the stage adds to its input, for stages that may wrap placeholders: the record
-            must stay below the broker's limit. None for all others. Declared in the class, since the order is checked
-            before ``configure``, which may set it to None for settings without a bound.
-        message_format: The format of the bytes, for large-message formats that name it in a header (hop's ``_format``):
-            ``json``, ``avro``; None for bytes that only this project reads.
-        takes_streams: Whether a stage for bytes also accepts paths and open binary files (:func:`is_stream`), and reads
-            them in pieces.
+        max_overhead: The most bytes that the stage adds, for stages that may wrap placeholders; None for all others.
+            Declared in the class; ``configure`` may set it to None for settings without a bound.
+        takes_streams: Whether it also accepts paths and open binary files in place of bytes, and reads them in pieces.
         varies: Advice to the user, for stages that may return different bytes for equal data. Key chains refuse these,
-            since partitioning and compaction compare the bytes of keys. None for all others.
-
-    Example:
-        >>> class Reverse(Serializer[bytes]):
-        ...     takes = Data.BYTES
-        ...
-        ...     def __call__(self, data, ctx=None, /):
-        ...         return None if data is None else bytes(data)[::-1]
-        >>> Reverse()(b"abc")
-        b'cba'
+            since partitioning and compaction compare the bytes of keys.
     """
 
     takes: Data | None = Data.OBJECT
     gives: Data | None = Data.BYTES
     max_overhead: int | None = None
-    message_format: str | None = None
     takes_streams: ClassVar[bool] = False
     varies: str | None = None
 
     @abstractmethod
     def __call__(self, data: In | None, ctx: Context | None = None, /) -> Buffer | None:
-        """Serialize one key or value.
-
-        Args:
-            data: The object or the bytes.
-            ctx: The record around it.
-
-        Returns:
-            Bytes, or None for None.
+        """Serialize the key or value of the record ``ctx``; None for None.
 
         Raises:
             EncodeError: The data cannot be serialized.
@@ -179,43 +137,23 @@ class Deserializer(Stage, Generic[Out]):
     """Turns bytes from the broker back into data.
 
     Attributes:
-        unwraps_placeholders: Whether the stage may come before ``large-message``, because it removes a frame around a
-            placeholder.
-        message_format: As for serializers. Records whose header names another format do not reach the stage.
-        gives_handles: Whether the stage, as configured, returns a :class:`~serde_chain.handles.PayloadHandle` instead
-            of bytes.
-        takes_handles: Whether the stage accepts handles.
-        own_headers: Headers that the stage, as configured, hands to the reader. The chain removes them from every
-            record first, tombstones included, so that no writer can forge them.
-
-    Example:
-        >>> class Reverse(Deserializer[bytes]):
-        ...     gives = Data.BYTES
-        ...
-        ...     def __call__(self, data, ctx=None, /):
-        ...         return None if data is None else bytes(data)[::-1]
-        >>> Reverse()(b"cba")
-        b'abc'
+        unwraps_placeholders: Whether it removes a frame around placeholders, and so comes before ``large-message``.
+        gives_handles: Whether it returns a :class:`~serde_chain.handles.PayloadHandle` instead of bytes.
+        takes_handles: Whether it accepts handles.
+        own_headers: Headers that the stage hands to the reader. The chain removes them from every record first,
+            tombstones included, so that no writer can forge them.
     """
 
     takes: Data | None = Data.BYTES
     gives: Data | None = Data.OBJECT
     unwraps_placeholders: ClassVar[bool] = False
-    message_format: str | None = None
     gives_handles: bool = False
     takes_handles: ClassVar[bool] = False
     own_headers: frozenset[str] = frozenset()
 
     @abstractmethod
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Out | None:
-        """Deserialize one key or value.
-
-        Args:
-            data: Output of the previous stage, or bytes from the broker.
-            ctx: The record around it.
-
-        Returns:
-            The object or bytes, or None for None.
+        """Deserialize the key or value of the record ``ctx``; None for None.
 
         Raises:
             DecodeError: The data is truncated, foreign or corrupt.
@@ -237,11 +175,6 @@ class StagePair(_Pair):
 
     Raises:
         TypeError: One of them is a stage of the other direction.
-
-    Example:
-        >>> pair = StagePair(serializer=str.encode, deserializer=bytes.decode)
-        >>> pair.serializer("abc")
-        b'abc'
     """
 
     __slots__ = ()
@@ -256,3 +189,55 @@ class StagePair(_Pair):
                     f"write {cls.__name__}(serializer, deserializer)"
                 )
         return super().__new__(cls, serializer, deserializer)
+
+
+@runtime_checkable
+class SupportsTransfers(Protocol):
+    """A stage that needs I/O for some records: it publishes, fetches or asks."""
+
+    def begin(self, data: Any, ctx: Context | None, /) -> Any:
+        """What a call returns, or a :class:`~serde_chain.transfer.Transfer` with the I/O to perform first."""
+
+
+@runtime_checkable
+class SupportsPlainCalls(Protocol):
+    """A stage that needs only the data of most records, which then need no context.
+
+    Attributes:
+        plain: ``data -> data``, made by ``configure`` over local names; None if the stage, as configured, needs the
+            context. Called from several threads, for records without headers, with data that is not None. It may
+            raise any exception, also where it merely cannot decide: the chain then calls the stages with the context,
+            and only their result counts. So it must have no side effects before it raises. Where long data require the
+            record, it is a ``ShortBytesOnly``: the stages before are not called again.
+    """
+
+    plain: Callable[[Any], Any] | None
+
+
+@runtime_checkable
+class DeclaresHeaders(Protocol):
+    """A deserializer that declares its changes of headers, so that Spark reads headers without payloads."""
+
+    @property
+    def removed_headers(self) -> tuple[RemovedHeaders, ...] | None:
+        """The only headers that it changes: it removes them. None if its changes depend on more than names."""
+
+
+@runtime_checkable
+class SupportsArrowType(Protocol):
+    """A deserializer, or a foreign callable, that may know the Arrow type of its results."""
+
+    def arrow_type(self) -> Any | None:
+        """The ``pyarrow.DataType``; None if pyarrow must infer it from the values."""
+
+
+@runtime_checkable
+class DescribesFields(Protocol):
+    """A typed stage that knows the fields of its values before the first one."""
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether a field may hold any object in place of its value, as in dictionaries, unlike Protobuf's messages."""
+
+    def field_type(self) -> FieldType | None:
+        """The type of all values; None if it is unknown, or may differ from record to record."""

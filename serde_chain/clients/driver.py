@@ -33,19 +33,6 @@ RETRY_SECONDS: Final = 0.02
 _IDLE_SECONDS: Final = 1.0
 
 
-class _OpenGate:
-    """Lets all records pass."""
-
-    def admit(self, _record: Outgoing) -> bool:
-        return True
-
-    def withdraw(self, _record: Outgoing) -> None:
-        pass
-
-    def settle(self, _report: Any) -> tuple[str, None]:
-        return "", None
-
-
 class _NoLedger:
     """Notes nothing."""
 
@@ -82,7 +69,7 @@ class Driver:
         self._buffer = buffer
         self._in_flight = in_flight
         self._block_s = block_ms / 1000
-        self._gate: Gate = gate or _OpenGate()
+        self._gate = gate or Gate()
         self._has_ledger = ledger is not None
         self._ledger: Ledger = ledger or _NoLedger()
         # Shared by all threads.

@@ -37,7 +37,7 @@ from serde_chain.clients.limits import (
     record_size,
     sent_size,
 )
-from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.outgoing import Gate, Outgoing
 from serde_chain.errors import MessageTooLargeError
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.transfer import Question, Transfer, then
@@ -100,7 +100,7 @@ class Attempt:
         self.report: Any = None
 
 
-class Negotiation:
+class Negotiation(Gate):
     """A sender's gate that keeps batches below the limits of their topics, and sends refused records again.
 
     Records without predecessors are admitted in the producing threads and settled in the polling threads, where a

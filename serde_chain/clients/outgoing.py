@@ -110,14 +110,15 @@ class Ledger(Protocol):
         """Remove a payload whose record is about to be sent, or that was deleted."""
 
 
-class Gate(Protocol):
-    """Decides when records may be sent, and which are sent again. Called by the driver only."""
+class Gate:
+    """Decides when records may be sent, and which are sent again: this one lets all pass. Called by the driver only."""
 
     def admit(self, record: Outgoing) -> Transfer[Any] | bool | None:
         """Whether the next record of its topic may be sent now; or a transfer to run first.
 
         A refused record is offered again after the next :meth:`settle` of its topic; with None, in a moment too.
         """
+        return True
 
     def withdraw(self, record: Outgoing) -> None:
         """Note that a record is not sent, admitted or not."""
@@ -131,6 +132,7 @@ class Gate(Protocol):
         Returns:
             The topic, and the record if it must be sent again.
         """
+        return "", None
 
 
 def size_of(step: Any) -> int:

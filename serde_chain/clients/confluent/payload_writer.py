@@ -43,20 +43,20 @@ class PayloadWriter(Writer):
 
     @property
     def is_waiting(self) -> bool:
-        """See :class:`~serde_chain.clients.confluent.transactions.TransactionPayloads`."""
+        """Whether payloads wait for delivery reports, which require polls of the producer."""
         return bool(self._writing)
 
     def begin(self) -> None:
-        """See :class:`~serde_chain.clients.confluent.transactions.TransactionPayloads`."""
+        """A transaction has begun."""
         self._transaction = object()
 
     def end(self) -> None:
-        """See :class:`~serde_chain.clients.confluent.transactions.TransactionPayloads`."""
+        """The transaction is over: no more writes for it."""
         with self._lock:
             self._transaction = None
 
     def settle(self, seconds: float) -> None:
-        """See :class:`~serde_chain.clients.confluent.transactions.TransactionPayloads`.
+        """Wait up to ``seconds`` until all records are reported, before an abort; -1 waits forever.
 
         ``abort_transaction`` waits until all records are reported, and serves no reports: "the event queue must be
         polled". A purge would leave gaps in the sequence, after which the producer starts over.

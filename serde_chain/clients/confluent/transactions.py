@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -14,21 +14,19 @@ from serde_chain.clients.confluent.transaction_outcome import was_aborted
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.timeouts import deadline, seconds_left
 
+if TYPE_CHECKING:
+    from serde_chain.clients.confluent.payload_writer import PayloadWriter  # imports the store kafka
+
 __all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions", "reraise"]
 
 # For how long the log is read after a commit by a fenced producer.
 _LOOK_SECONDS: Final = 10.0
 
 
-class TransactionPayloads(Protocol):
-    """Payloads that belong to a transaction, besides its records.
+class _NoPayloads:
+    """Stands for a :class:`PayloadWriter` in a producer whose payloads are in no transaction."""
 
-    Attributes:
-        is_waiting: Whether payloads wait for delivery reports, which require polls of the producer.
-    """
-
-    @property
-    def is_waiting(self) -> bool: ...  # noqa: D102  described above
+    is_waiting = False
 
     def begin(self) -> None:
         """A transaction has begun."""
@@ -40,23 +38,7 @@ class TransactionPayloads(Protocol):
         """Wait up to ``seconds`` until all records are reported, before an abort; -1 waits forever."""
 
 
-class _NoPayloads:
-    """:class:`TransactionPayloads` of a producer whose payloads are in no transaction."""
-
-    @property
-    def is_waiting(self) -> bool:
-        return False
-
-    def begin(self) -> None:
-        pass
-
-    def end(self) -> None:
-        pass
-
-    def settle(self, seconds: float) -> None:
-        pass
-
-
+TransactionPayloads: TypeAlias = "PayloadWriter | _NoPayloads"
 NO_PAYLOADS: Final[TransactionPayloads] = _NoPayloads()
 
 

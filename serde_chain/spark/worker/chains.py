@@ -12,9 +12,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from payload_stores.plugins import require
+from serde_chain.base import SupportsClose
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import MissingDependencyError
 from serde_chain.spark.plan.shipping import remedy
@@ -24,14 +25,7 @@ __all__ = ["chain", "close_all", "let_go", "use"]
 _MOST: Final = 32
 
 
-class Closeable(Protocol):
-    """An object with a close method."""
-
-    def close(self) -> None:
-        """Close it."""
-
-
-T = TypeVar("T", bound=Closeable)
+T = TypeVar("T", bound=SupportsClose)
 
 
 @dataclass

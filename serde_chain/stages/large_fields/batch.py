@@ -11,9 +11,9 @@ from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import replaced, with_children, with_items
 from serde_chain.arrow.downloads import Downloads, fail
+from serde_chain.base import SupportsFetch
 from serde_chain.errors import SerializationError
 from serde_chain.record import Context, remove_headers
-from serde_chain.reference import Reference
 from serde_chain.stages.large_fields.paths import MISSING, look_up, with_contents
 from serde_chain.transfer import Transfer
 from serde_chain.wire.large_fields import HEADER, FieldEntry, Path
@@ -24,32 +24,8 @@ __all__ = ["LargeFieldsBatch"]
 _MEMBER: Final = re.compile(r"member\d+")
 
 
-class Field(Protocol):
-    """A checked reference in a record."""
-
-    @property
-    def path(self) -> Path:
-        """The reader's path."""
-
-    @property
-    def reference(self) -> Reference:
-        """The reference."""
-
-
-class ReadsFields(Protocol):
+class ReadsFields(SupportsFetch, Protocol):
     """The deserializer, as its batch form uses it."""
-
-    @property
-    def downloads_in_flight(self) -> int:
-        """Most downloads at a time."""
-
-    @property
-    def downloads_bytes(self) -> int:
-        """Most bytes fetched ahead."""
-
-    @property
-    def timeout_ms(self) -> int:
-        """Deadline of the downloads held at once."""
 
     def entries(self, ctx: Context | None) -> list[FieldEntry] | None:
         """The references that the header names."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import cuts, replaced
 from serde_chain.arrow.downloads import Downloads, fail
-from serde_chain.base import Buffer
+from serde_chain.base import Buffer, SupportsFetch
 from serde_chain.errors import SerializationError
 from serde_chain.record import Context
 from serde_chain.transfer import Transfer
@@ -30,37 +30,17 @@ class _Marked(NamedTuple):
     step: Any
 
 
-class ReadsReferences(Protocol):
-    """A deserializer, as its batch form uses it.
-
-    Attributes:
-        downloads_in_flight: How many downloads run side by side.
-        downloads_bytes: Bytes that they may hold.
-    """
-
-    downloads_in_flight: int
-    downloads_bytes: int
-
-    @property
-    def timeout_ms(self) -> int:
-        """Deadline of the downloads that are held at once."""
-
-    def marker_headers(self) -> frozenset[str] | None:
-        """Headers of which every placeholder has at least one; None if a placeholder may be marked in its bytes."""
-
-    def begin(self, data: Buffer, ctx: Context | None, /) -> Any:
-        """Return an inline payload, or the transfer that leads to it."""
-
-
 class LargeMessageBatch(BatchForm):
     """Resolves a batch's references, each distinct one once, with one deadline for all payloads held together.
 
     Args:
         stage: The stage.
+        begin: Its ``begin``: returns an inline payload, or the transfer that leads to it.
     """
 
-    def __init__(self, stage: ReadsReferences) -> None:
+    def __init__(self, stage: SupportsFetch, begin: Callable[[Buffer, Context | None], Any]) -> None:
         self._stage = stage
+        self._begin = begin
 
     def __call__(self, batch: Batch, /) -> Any:
         """Read a batch; see :class:`serde_chain.arrow.batch.BatchForm`."""
@@ -107,7 +87,7 @@ class LargeMessageBatch(BatchForm):
                 continue
             step = None
             try:
-                step = self._stage.begin(data, batch.context(row))
+                step = self._begin(data, batch.context(row))
             except (SerializationError, PayloadStoreError) as error:
                 fail(batch, row, error)
             marked.append(_Marked(row, step))

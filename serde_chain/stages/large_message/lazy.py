@@ -6,7 +6,7 @@ import hashlib
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, BinaryIO, Final, Protocol, cast
+from typing import Any, BinaryIO, Final, cast
 
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
 from payload_stores.foreign_errors import translated
@@ -22,28 +22,27 @@ __all__ = ["LazyHandle"]
 _BUFFER_BYTES: Final = 1 << 20
 
 
-class _Stage(Protocol):
-    """The part of the stage that a handle uses."""
-
-    def open(self, reference: Reference) -> BinaryIO:
-        """Open a payload, unverified."""
-
-    def scheme_of(self, url: str) -> str | None:
-        """The scheme of a reference's store."""
-
-
 class LazyHandle(PayloadHandle):
     """A payload in a store.
 
     Args:
-        stage: The stage that made it.
+        open_: Opens a payload, unverified.
+        scheme_of: Returns the scheme of a reference's store.
         fetch: Downloads and verifies the payload.
         reference: Its reference.
         ctx: The record, for errors.
     """
 
-    def __init__(self, stage: _Stage, fetch: Callable[[], Any], reference: Reference, ctx: Context | None) -> None:
-        self._stage = stage
+    def __init__(
+        self,
+        open_: Callable[[Reference], BinaryIO],
+        scheme_of: Callable[[str], str | None],
+        fetch: Callable[[], Any],
+        reference: Reference,
+        ctx: Context | None,
+    ) -> None:
+        self._open = open_
+        self._scheme_of = scheme_of
         self._fetch = fetch
         self._reference = reference
         self._place: dict[str, object] = {}
@@ -67,14 +66,14 @@ class LazyHandle(PayloadHandle):
         if self._reference.compression is not None:
             return io.BytesIO(self.read())
         with self._explained():
-            file = self._stage.open(self._reference)
+            file = self._open(self._reference)
         return cast("BinaryIO", io.BufferedReader(_Verified(file, self._reference, self._explained), _BUFFER_BYTES))
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
         """Add the record's position to the store's errors, as a chain does."""
         try:
-            with translated(self._stage.scheme_of(self._reference.url), reference=self._reference.url):
+            with translated(self._scheme_of(self._reference.url), reference=self._reference.url):
                 yield
         except PayloadStoreError as error:
             raise in_chain(error).add_context(**self._place) from error

@@ -30,7 +30,6 @@ from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError
 from serde_chain.handles import InlineHandle, PayloadHandle
 from serde_chain.record import Context, put_record
 from serde_chain.stages.large_message import offload_codecs
-from serde_chain.stages.large_message.download import Download
 from serde_chain.stages.large_message.lazy import LazyHandle
 from serde_chain.stages.large_message.options import (
     ACCEPT,
@@ -48,6 +47,7 @@ from serde_chain.stages.large_message.options import (
 )
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage, without_deadline
+from serde_chain.telemetry import observer
 from serde_chain.transfer import Transfer, finish
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
@@ -166,7 +166,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         from serde_chain.stages.large_message.batch import LargeMessageBatch
 
         # Columns hold bytes.
-        return LargeMessageBatch(self._with(gives_handles=False, plain=None if self._in_band else untouched))
+        stage = self._with(gives_handles=False, plain=None if self._in_band else untouched)
+        return LargeMessageBatch(stage, stage.begin)
 
     def __call__(self, data: Buffer | None, ctx: Context | None = None, /) -> Buffer | PayloadHandle | None:
         """Pass an inline payload through and fetch a large one, or return handles for both."""
@@ -192,13 +193,13 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         reference_format, content = located
         if not isinstance(content, Reference):
             return self.restore(reference_format, data, content, ctx)
-        download = Download(self, content, ctx, partial(self.restore, reference_format, data))
+        download = _Download(self, content, ctx, partial(self.restore, reference_format, data))
         # The headers and key of a whole record are in the store too, and are needed now.
         if not self.gives_handles or content.whole_record or reference_format.rewrites:
             return download
         with _malformed(_REFERENCE):
             reference_format.restore_headers(data, ctx, is_key=self._is_key)
-        return LazyHandle(self, download.run, content, ctx)
+        return LazyHandle(self.open, self.scheme_of, download.run, content, ctx)
 
     def check(self, reference: Reference, ctx: Context | None) -> bool:
         """Refuse a reference before any request. See :class:`~serde_chain.base.SupportsDownloads`."""
@@ -214,11 +215,11 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
 
     def download(self, reference: Reference, ctx: Context | None) -> Transfer[Any]:
         """Fetch a payload for another stage. See :class:`~serde_chain.base.SupportsDownloads`."""
-        return Download(self, reference, ctx, lambda payload, _ctx, _url: payload)
+        return _Download(self, reference, ctx, lambda payload, _ctx, _url: payload)
 
     def handle(self, reference: Reference, ctx: Context | None) -> PayloadHandle:
         """A handle for another stage. See :class:`~serde_chain.base.SupportsDownloads`."""
-        return LazyHandle(self, self.download(reference, ctx).run, reference, ctx)
+        return LazyHandle(self.open, self.scheme_of, self.download(reference, ctx).run, reference, ctx)
 
     def _given(self, data: Buffer, reference: str | None = None) -> Buffer | PayloadHandle:
         return InlineHandle(data, reference) if self.gives_handles else data
@@ -427,6 +428,49 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         """The store of a reference, by its prefix; a single store raises its own refusal."""
         stores = self._stores
         return stores.all[0] if len(stores.all) == 1 else stores.owner(url)
+
+
+class _Download(Transfer[Buffer | StoredRecord]):
+    """Fetches one payload.
+
+    Args:
+        stage: The deserializer.
+        reference: The payload's reference.
+        ctx: The record around it.
+        restore: Puts the payload into the record, in the record's thread; gets the payload, the context and the URL.
+
+    Attributes:
+        reference: Its reference.
+    """
+
+    def __init__(
+        self,
+        stage: LargeMessageDeserializer,
+        reference: Reference,
+        ctx: Context | None,
+        restore: Callable[[Any, Context | None, str], Any],
+    ) -> None:
+        self._stage = stage
+        self._restore = restore
+        self.reference = reference
+        self._ctx = ctx
+        self._topic = None if ctx is None else ctx.topic
+        # Includes the topic: another topic's payload may be at fault for one record and not for another.
+        self.size, self.key = reference.size, (stage.key_of(reference), self._topic)
+        self._observe = observer("fetch", ctx, reference.size, store=stage.scheme_of(reference.url))
+
+    def run(self) -> Buffer | StoredRecord:
+        """Download it within the stage's deadline. See :meth:`Transfer.run`."""
+        return self._observe(self._stage.fetch, self._stage.store_of(self.reference.url), self.reference, self._topic)
+
+    def work(self) -> Buffer | StoredRecord:
+        """Download it. See :meth:`Transfer.work`."""
+        store = without_deadline(self._stage.store_of(self.reference.url))
+        return self._observe(self._stage.fetch, store, self.reference, self._topic)
+
+    def resume(self, payload: Buffer | StoredRecord, /) -> Any:
+        """Put the payload into the record. See :meth:`Transfer.resume`."""
+        return self._restore(payload, self._ctx, self.reference.url)
 
 
 @contextmanager

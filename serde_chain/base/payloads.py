@@ -1,15 +1,27 @@
-"""Serializers that move payloads to a store, and the limits that clients set for them."""
+"""What the library's stages with a payload store offer clients, jobs and each other."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol, Self, runtime_checkable
 
-from payload_stores.base import RecordWriter
+from payload_stores.base import PayloadStore, RecordWriter
 from payload_stores.buffers import Buffer
+from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context
+from serde_chain.reference import Reference
 from serde_chain.transfer import Transfer
 
-__all__ = ["RecordLimits", "SupportsOffload", "SupportsUploads"]
+__all__ = [
+    "ModelOfRecords",
+    "MovesFields",
+    "RecordLimits",
+    "SupportsDownloads",
+    "SupportsFetch",
+    "SupportsModels",
+    "SupportsOffload",
+    "SupportsReferences",
+    "SupportsUploads",
+]
 
 
 class RecordLimits(Protocol):
@@ -141,3 +153,125 @@ class SupportsOffload(SupportsUploads, Protocol):
         Raises:
             EncodeError: The record has no topic, or the file cannot be read or streamed.
         """
+
+
+@runtime_checkable
+class SupportsFetch(Protocol):
+    """A deserializer that fetches the payloads of placeholders.
+
+    Attributes:
+        restores_records: Whether a placeholder may replace a whole record, with headers, key and timestamp.
+        timeout_ms: Deadline of one download, in ms.
+        worst_case_ms: Longest duration in ms of one request, by the store's own timeouts and retries.
+        downloads_in_flight: Most downloads at a time, for readers that fetch ahead; 0 if there are none.
+        downloads_bytes: Most bytes fetched ahead.
+    """
+
+    @property
+    def restores_records(self) -> bool: ...  # noqa: D102  described above, as the others are
+    @property
+    def timeout_ms(self) -> int: ...  # noqa: D102
+    @property
+    def worst_case_ms(self) -> int: ...  # noqa: D102
+    @property
+    def downloads_in_flight(self) -> int: ...  # noqa: D102
+    @property
+    def downloads_bytes(self) -> int: ...  # noqa: D102
+
+    def marker_headers(self) -> frozenset[str] | None:
+        """Headers at least one of which every placeholder has; None if placeholders may be marked in their bytes."""
+
+
+@runtime_checkable
+class SupportsDownloads(SupportsFetch, Protocol):
+    """A deserializer that fetches payloads for a stage that has found their references itself."""
+
+    def check(self, reference: Reference, ctx: Context | None) -> bool:
+        """Refuse a reference that may not be followed, before any request.
+
+        Args:
+            reference: The reference.
+            ctx: The record around it.
+
+        Returns:
+            Whether it is followed; False if its store is switched off for reading.
+
+        Raises:
+            UntrustedReferenceError: No configured store owns it, or the record may not refer to it.
+            PayloadTooLargeError: The payload is larger than allowed.
+        """
+
+    def download(self, reference: Reference, ctx: Context | None) -> Transfer[Buffer]:
+        """Fetch and verify a payload; the transfer resumes with it."""
+
+    def handle(self, reference: Reference, ctx: Context | None) -> PayloadHandle:
+        """A handle that fetches a payload on request."""
+
+
+@runtime_checkable
+class SupportsReferences(Protocol):
+    """A deserializer that reads placeholders without following them, for jobs that clean or check stores.
+
+    Attributes:
+        stores: The configured stores.
+    """
+
+    @property
+    def stores(self) -> tuple[PayloadStore, ...]: ...  # noqa: D102  described above
+
+    def references_in(self, data: Any, ctx: Context | None) -> tuple[Reference, ...]:
+        """The references in a record's field, whether or not a reader may follow them.
+
+        Args:
+            data: Output of the previous stage.
+            ctx: The record around it; not changed.
+
+        Returns:
+            The references: one for a placeholder, any number for an object; none for an inline payload.
+
+        Raises:
+            DecodeError: A reference is malformed.
+        """
+
+
+@runtime_checkable
+class MovesFields(Protocol):
+    """A stage from object to object that moves fields to a store, or fetches them.
+
+    Attributes:
+        authenticates_fields: Whether the fields' payloads pass a stage that ``authenticates``. In a chain with such a
+            stage, they must.
+    """
+
+    @property
+    def authenticates_fields(self) -> bool: ...  # noqa: D102  described above
+
+
+class ModelOfRecords(Protocol):
+    """A class whose objects are the values of records."""
+
+    def write(self, value: Any, /) -> Any:
+        """An object as a dictionary; a dictionary unchanged.
+
+        Raises:
+            EncodeError: It is not an object of the class.
+        """
+
+    def read(self, value: Any, /) -> Any:
+        """An object of a dictionary.
+
+        Raises:
+            DecodeError: The class refuses it.
+        """
+
+
+@runtime_checkable
+class SupportsModels(Protocol):
+    """A typed stage whose values may be objects of a class.
+
+    Next to a stage that moves fields, its values are dictionaries, and that stage converts them: a class never sees a
+    reference in place of a field.
+    """
+
+    def model(self) -> ModelOfRecords | None:
+        """The class; None if values are dictionaries anyway."""
