@@ -108,7 +108,7 @@ def _check_resolution(stage: object) -> None:
     if (problem := way.hopeless or way.rescaled) is not None:
         raise ConfigError(
             f"the writer's schema does not resolve into {READER_SCHEMA.name}: {problem}",
-            hint="Give new fields a default, and change types only as Avro's schema resolution allows",
+            hint=way.remedy,
             key=READER_SCHEMA.name,
         )
 

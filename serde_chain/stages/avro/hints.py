@@ -40,7 +40,7 @@ def as_pairs(schema: Any, value: Any, named: Mapping[str, Any]) -> Any:
         case (("record" | "error"), dict()):
             types = {field["name"]: field["type"] for field in schema["fields"]}
             changed = _changed(value, lambda name, item: as_pairs(types[name], item, named) if name in types else item)
-            if value.get(_HINT) == schema["name"] and _HINT not in types:
+            if _is(value.get(_HINT), schema["name"]) and _HINT not in types:
                 return {name: item for name, item in changed.items() if name != _HINT}
             return changed
         case "map", dict():
@@ -55,7 +55,7 @@ def _in_union(union: list[Any], value: Any, named: Mapping[str, Any]) -> Any:
     if isinstance(value, tuple) and len(value) == 2:
         name, inner = value
         for branch in union:
-            if _name(branch, named) == name:
+            if _is(name, _name(branch, named)):
                 found = as_pairs(branch, inner, named)
                 return value if found is inner else (name, found)
         return value
@@ -64,7 +64,7 @@ def _in_union(union: list[Any], value: Any, named: Mapping[str, Any]) -> Any:
             (
                 (value[_HINT], as_pairs(branch, value, named))
                 for branch in union
-                if kind(bare(branch, named)) in {"record", "error"} and _name(branch, named) == value[_HINT]
+                if kind(bare(branch, named)) in {"record", "error"} and _is(value[_HINT], _name(branch, named))
             ),
             value,
         )
@@ -72,6 +72,11 @@ def _in_union(union: list[Any], value: Any, named: Mapping[str, Any]) -> Any:
     takes = ("array",) if isinstance(value, list) else ("record", "error", "map")
     branches = [branch for branch in union if kind(bare(branch, named)) in takes]
     return as_pairs(branches[0], value, named) if len(branches) == 1 else value
+
+
+def _is(hint: Any, name: str) -> bool:
+    """Whether a hint is this name. Others, such as NumPy's arrays, may not compare to a truth value."""
+    return isinstance(hint, str) and hint == name
 
 
 def _name(branch: Any, named: Mapping[str, Any]) -> Any:

@@ -23,7 +23,7 @@ from serde_chain.stages.avro.indexes import guarded
 from serde_chain.stages.avro.models import AvroModel
 from serde_chain.stages.avro.moments import beyond
 from serde_chain.stages.avro.native import Native
-from serde_chain.stages.avro.resolution import resolved
+from serde_chain.stages.avro.resolution import RESOLVABLE, resolved
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import kind
 from serde_chain.transfer import Transfer
@@ -63,6 +63,7 @@ class AvroReader:
         into: The schema to read into, as configured; None if it is the records'.
         is_raw: Whether a record is its bytes, without Avro's length in front (:func:`is_raw`).
         latest: The registry's latest schema, if ``target`` is that; batches have its type.
+        remedy: What to do about the problems.
     """
 
     source: AvroSchema
@@ -77,6 +78,7 @@ class AvroReader:
     into: AvroSchema | None = None
     is_raw: bool = False
     latest: AvroSchema | None = None
+    remedy: str = RESOLVABLE
 
     @cached_property
     def _read(self) -> Callable[..., Any]:
@@ -119,7 +121,7 @@ class AvroReader:
     @cached_property
     def _decode_by_fastavro(self) -> Callable[..., Any]:
         new_buffer, read = io.BytesIO, self._read
-        unresolved, problems = self._unresolved, self.problems
+        unresolved = self._unresolved
         writer, target, check_bounds = self._writer, self.target, self._check_bounds
 
         def decode(data: Buffer, start: int = 0) -> Any:
@@ -134,7 +136,7 @@ class AvroReader:
             try:
                 value = read(buffer, writer, target)
             except unresolved:
-                raise _unresolved(problems) from None  # fastavro's text is about the rewritten schemas
+                raise self._unresolvable() from None  # fastavro's text is about the rewritten schemas
             except Exception as error:
                 raise self._of_value(error, buffer, start) or unreadable(error, data) from error
             if buffer.tell() != len(data):
@@ -157,11 +159,15 @@ class AvroReader:
         try:
             return self._read(buffer, self._writer, self.target)
         except self._unresolved:
-            raise _unresolved(self.problems) from None
+            raise self._unresolvable() from None
         except (ValueError, OverflowError) as error:
             if (found := self._of_value(error, buffer, start)) is not None:
                 raise found from error
             raise
+
+    def _unresolvable(self) -> DecodeError:
+        what = "; ".join(self.problems[:_TOLD]) or "a type of one has no match in the other"
+        return DecodeError(f"the writer's schema does not resolve into the reader's: {what}", hint=self.remedy)
 
     def _of_value(self, error: Exception, buffer: io.BytesIO, start: int) -> DecodeError | None:
         """The error of a date, time, UUID or decimal that is not read, with its field; None if it is not the reason.
@@ -259,14 +265,6 @@ class FindsReaders(Protocol):
 
     def open_file(self, data: Buffer) -> tuple[AvroReader, bytes]:
         """Find the reader of the only record of a container file, and its bytes."""
-
-
-def _unresolved(problems: tuple[str, ...]) -> DecodeError:
-    what = "; ".join(problems[:_TOLD]) or "a type of one has no match in the other"
-    return DecodeError(
-        f"the writer's schema does not resolve into the reader's: {what}",
-        hint="Give new fields a default, and change types only as Avro's schema resolution allows",
-    )
 
 
 def unreadable(error: Exception, data: Buffer, *, is_file: bool = False) -> DecodeError:

@@ -56,6 +56,9 @@ _FOR: Final = "serde-chain-for"
 # In columns, what is left of a logical type: the smallest and the largest number, or nothing for a UUID.
 _LIMITS: Final = "serde-chain-limits"
 
+RESOLVABLE: Final = "Give new fields a default, and change types only as Avro's schema resolution allows"
+SAME_SCALE: Final = "Use the writer's scale; the precision may be another one"
+
 Pair = tuple[Any, Any]
 
 
@@ -80,6 +83,11 @@ class Resolution(NamedTuple):
     skips_blindly: bool = False
     hopeless: str | None = None
     rescaled: str | None = None
+
+    @property
+    def remedy(self) -> str:
+        """What to do about the problems."""
+        return RESOLVABLE if self.rescaled is None else SAME_SCALE
 
 
 def rewritten(writer: AvroSchema, reader: AvroSchema | None = None) -> Resolution:

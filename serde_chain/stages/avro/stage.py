@@ -59,7 +59,7 @@ from serde_chain.stages.avro.reader import (
     is_raw,
     unreadable,
 )
-from serde_chain.stages.avro.resolution import resolved
+from serde_chain.stages.avro.resolution import SAME_SCALE, resolved
 from serde_chain.stages.avro.schema import (
     READER_SCHEMA,
     SCHEMA,
@@ -512,7 +512,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         if problem is not None:
             raise ConfigError(
                 f"{SCHEMA.name} does not resolve into {READER_SCHEMA.name}: {problem}",
-                hint="Use the writer's scale; the precision may be another one",
+                hint=SAME_SCALE,
                 key=READER_SCHEMA.name,
             )
 
@@ -761,6 +761,7 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
             model,
             into=target,
             latest=latest,
+            remedy=way.remedy,
         )
 
 

@@ -59,27 +59,37 @@ def _in_message(descriptor: Any, data: Any, place: str) -> str | None:
     return None
 
 
-def _in_field(field: Any, value: Any, place: str) -> str | None:
+def _in_field(field: Any, value: Any, place: str) -> str:
     if is_map(field):
-        if not isinstance(value, Mapping):
-            return f"{place} is {shape_of(value)}, expected a dictionary"
-        of_value = field.message_type.fields_by_name["value"]
-        for key, item in value.items():
-            if not _takes(field.containing_type, field.name, {key: item}):
-                found = of_value.message_type and _in_message(of_value.message_type, item, f"{place}[…]")
-                return found or f"an entry of {place} is {shape_of(key)} to {shape_of(item)}, expected {_entry(field)}"
-    elif is_repeated(field):
-        if isinstance(value, (Mapping, str, bytes)) or not isinstance(value, Iterable):
-            return f"{place} is {shape_of(value)}, expected a list"
-        for row, item in enumerate(value):
-            if not _takes(field.containing_type, field.name, [item]):
-                return _in_one(field, item, f"{place}[{row}]")
-    return _in_one(field, value, place)
+        return _in_map(field, value, place)
+    return (_in_list if is_repeated(field) else _in_one)(field, value, place)
 
 
-def _in_one(field: Any, value: Any, place: str) -> str | None:
-    if field.message_type is not None:
-        return _in_message(field.message_type, value, place)
+def _in_map(field: Any, value: Any, place: str) -> str:
+    if not isinstance(value, Mapping):
+        return f"{place} is {shape_of(value)}, expected a dictionary"
+    of_value = field.message_type.fields_by_name["value"]
+    for key, item in value.items():
+        if not _takes(field.containing_type, field.name, {key: item}):
+            found = of_value.message_type and _in_message(of_value.message_type, item, f"{place}[…]")
+            return found or f"an entry of {place} is {shape_of(key)} to {shape_of(item)}, expected {_entry(field)}"
+    return f"{place} is {shape_of(value)}, expected a dictionary of {_entry(field)}"
+
+
+def _in_list(field: Any, value: Any, place: str) -> str:
+    if isinstance(value, (Mapping, str, bytes)) or not isinstance(value, Iterable):
+        return f"{place} is {shape_of(value)}, expected a list"
+    for row, item in enumerate(value):
+        if not _takes(field.containing_type, field.name, [item]):
+            return _in_one(field, item, f"{place}[{row}]")
+    # No item is at fault alone, or an iterator has none left.
+    return f"{place} is {shape_of(value)}, expected a list of {_name(field)}"
+
+
+def _in_one(field: Any, value: Any, place: str) -> str:
+    found = field.message_type and _in_message(field.message_type, value, place)
+    if found:
+        return found
     return f"{place} is {shape_of(value)}, expected {_name(field)}"
 
 

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 from serde_chain import DeserializerChain, EncodeError, SerializerChain
@@ -69,6 +70,16 @@ def test_other_hints_are_refused(validate: str) -> None:
     for wrong in ({"one": {"-type": "L3", "name": "x"}}, {"one": {"-type": "L2", "name": 5}}):
         with pytest.raises(EncodeError):
             write({**value("", pairs=False), **wrong})
+
+
+@pytest.mark.parametrize("validate", VALIDATE)
+@pytest.mark.parametrize("wrong", [{"-type": np.zeros(2), "name": "x"}, (np.zeros(2), {"name": "x"})])
+def test_a_hint_that_is_no_text_is_refused(wrong: Any, validate: str) -> None:
+    """NumPy's arrays are compared item by item."""
+    write = SerializerChain.from_config({"value.serializer": "avro", "avro.schema": root(), "avro.validate": validate})
+    for place in ({"one": wrong}, *([{"plain": wrong}] if isinstance(wrong, dict) else [])):
+        with pytest.raises(EncodeError, match="the value does not match the schema"):
+            write({**value("", pairs=False), "inner": 7, **place})
 
 
 @pytest.mark.parametrize("validate", VALIDATE)

@@ -286,6 +286,12 @@ def test_a_misfit_names_its_field_without_the_value(value: Any, message: str) ->
     assert "secret" not in str(caught.value)
 
 
+def test_an_iterator_without_items_is_blamed_as_a_list() -> None:
+    """It was read when it did not fit; it was told to be one of its items."""
+    found = misfits.misfit(EVENT.DESCRIPTOR, {"children": iter([{"id": "secret"}])})
+    assert found == "event.Event.children is list_iterator, expected a list of event.Event"
+
+
 @pytest.mark.parametrize("wrap", [lambda value: {"a": value}, lambda value: [value]])
 def test_what_is_written_can_be_read(wrap: Any) -> None:
     """Readers take 100 levels of messages, of which a dictionary has three, and a list two."""

@@ -433,6 +433,7 @@ class _Decoder:
             way.skips_blindly,
             into=None if same else column.schema,
             is_raw=reader.is_raw,
+            remedy=way.remedy,
         ).decode
         self._compiled = None if native is None else self._compile(native, writer, target)
         free = FREE_PARTS if reader.source.unbounded else max(reader.source.excess, 1)
