@@ -116,7 +116,7 @@ def test_a_tilde_without_a_home_folder_names_the_key(file: Path, monkeypatch: py
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "expanduser", of_nobody)
-    with pytest.raises(ConfigError, match="local.path = ~/payloads: the system names no home folder"):
+    with pytest.raises(ConfigError, match=r"local\.path = ~/payloads: the system names no home folder"):
         anchored({"local.path": "~/payloads"}, file)
 
 
