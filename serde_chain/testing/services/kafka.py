@@ -19,6 +19,7 @@ from confluent_kafka.admin import (
     ResourceType,
     ScramCredentialInfo,
     ScramMechanism,
+    UserScramCredentialAlteration,
     UserScramCredentialUpsertion,
 )
 
@@ -215,7 +216,7 @@ class KafkaBroker(Service):
         try:
             for mechanism in _MECHANISMS:  # one request takes a user once
                 info = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], _ITERATIONS)
-                changes = [
+                changes: list[UserScramCredentialAlteration] = [
                     UserScramCredentialUpsertion(user, info, password.encode()) for user, password in self.users.items()
                 ]
                 for future in admin.alter_user_scram_credentials(changes, request_timeout=_ADMIN_SECONDS).values():
