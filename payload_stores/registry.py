@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 from payload_stores.base import PayloadStore
 from payload_stores.base.signatures import check_methods
 from payload_stores.errors import ConfigError
-from payload_stores.kip1159 import HasOptions, KipPayloadStore, KipStore, is_kip_class, is_kip_store
+from payload_stores.kip1159 import UNDECLARED, HasOptions, KipPayloadStore, KipStore, is_kip_class, is_kip_store
 from payload_stores.options import CLIENT_PREFIXES, Option, nearest
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 
@@ -78,8 +78,9 @@ def store_options(spec: object) -> tuple[Option[Any], ...]:
     """
     item = StoreItem.of(spec)
     store: object = _store_or_class(item)
-    options = (*(declared(store.options, item.label) if isinstance(store, HasOptions) else ()), *PayloadStore.options)
-    if isinstance(store, HasOptions):  # otherwise it alone knows its keys
+    own = declared(store.options, item.label) if isinstance(store, HasOptions) else (UNDECLARED,)
+    options = (*own, *PayloadStore.options)
+    if UNDECLARED not in options:
         item.check(options)
     return tuple(replace(option, required=False) if option.name in item.options else option for option in options)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from payload_stores.kip1159 import UNDECLARED
 from payload_stores.options import CLIENT_PREFIXES, Option, boolean, choice, nearest, text
 from payload_stores.plugins import declared, import_object, require
 from serde_chain import bakdata_config, config_paths
@@ -102,6 +103,7 @@ _BEGIN_LIKE_CLIENTS: Final = frozenset({
 
 _NEAR: Final = 0.9
 _NEAR_PREFIX: Final = 0.7  # a transposition in a word of four letters
+_NEAR_CLIENT: Final = 0.8  # one in a word of five
 _MOST_BYTES: Final = 16 << 20
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _BUILDER: Final = "serializer.builder"
@@ -492,14 +494,19 @@ def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
 def client_config(config: Config | Resolved) -> dict[str, object]:
     """The keys for the Kafka client: all that belong to no chain, stage or store.
 
+    With a store that declares no keys, such as one of KIP-1159's interface alone, dotted keys whose first word no
+    client has are the store's; unless that word is a client's misspelt one, which the client should refuse.
+
     Args:
         config: The configuration, checked by :func:`check_keys`.
     """
     resolved = resolve(config)
+    declares = UNDECLARED not in resolved.options
     return {
         key: value
         for key, value in resolved.settings.items()
         if key.removesuffix("s") not in _SINGLE_FORMS
+        and (declares or not _is_of_no_client(key))
         and not any(_is_of(option, key) for option in resolved.options)
         and key not in _BEGIN_LIKE_CLIENTS
         and (key.partition(".")[0] in CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
@@ -509,6 +516,11 @@ def client_config(config: Config | Resolved) -> dict[str, object]:
 def _is_of(option: Option[Any], key: str) -> bool:
     """Whether a key belongs to an option, for both chains or one of them."""
     return option.matches(key) or (not option.of_client and option.matches(bare_key(key)))
+
+
+def _is_of_no_client(key: str) -> bool:
+    first, dot, _ = key.partition(".")
+    return bool(dot) and nearest(first, CLIENT_PREFIXES, cutoff=_NEAR_CLIENT) is None
 
 
 def is_of_librdkafka(key: str) -> bool:

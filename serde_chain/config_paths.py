@@ -1,6 +1,6 @@
-"""Relative paths in a configuration file: they count from the file's folder, not from the current one.
+"""Paths in a configuration file: relative ones count from the file's folder, ``~`` is the user's home folder.
 
-Otherwise the same file would mean other files, depending on where a program starts.
+If they counted from the current folder, the same file would mean other files, depending on where a program starts.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
+
+from serde_chain.errors import ConfigError
 
 __all__ = ["anchored", "is_path"]
 
@@ -55,11 +57,16 @@ def is_path(key: str) -> bool:
 def anchored(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """A configuration whose relative paths are replaced by absolute ones, which count from its file's folder.
 
+    ``~`` and ``~/…`` are the home folder of the user, as in a shell; ``~name`` is a relative path.
+
     A path that exists only in the current folder is warned of, and counts from the file's folder all the same.
 
     Args:
         config: The content of the file, by dotted keys.
         file: The file. Pipes (``/dev/fd/63``, ``/dev/stdin``) have no folder: paths count from the current one.
+
+    Raises:
+        ConfigError: A path begins with ``~``, and the system names no home folder.
     """
     here = _current_folder()
     absolute = here / file
@@ -102,6 +109,13 @@ def _absolute(key: str, value: str, folder: Path, here: Path) -> str:
     # A null byte is refused by the stage, which names its key.
     if not path or path in _WORDS or "\0" in path or Path(path).is_absolute():
         return value
+    if path == "~" or path.startswith("~/"):
+        try:
+            return str(Path(path).expanduser())
+        except RuntimeError:  # a container's user without an entry in /etc/passwd, and without HOME
+            raise ConfigError(
+                f"{key} = {path}: the system names no home folder", hint="Set HOME, or write the whole path", key=key
+            ) from None
     new, old = folder / path, here / path
     if old != new and _exists(old) and not _exists(new):
         _log.warning(

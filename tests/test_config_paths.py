@@ -8,7 +8,7 @@ from pathlib import Path
 import confluent_kafka
 import pytest
 
-from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain import ConfigError, DeserializerChain, RecordContext, SerializerChain
 from serde_chain.config import _builtin_options, load
 from serde_chain.config_paths import anchored, is_path
 from tests.cli.conftest import run
@@ -91,6 +91,33 @@ def test_every_kind_of_path_counts_from_the_file(file: Path) -> None:
     )
     assert loaded["encryption.keys.k4"] == f"file:{folder / 'k4.key'}"
     assert loaded["client.id"] == "avro.schema.file"
+
+
+def test_a_tilde_is_the_home_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/carol")
+    paths = {
+        "local.path": "~/payloads",
+        "large.message.journal.path": "~",
+        "encryption.keys": "k1 = file:~/k1.key, k2=file:k2.key",
+        "avro.schema.file": "~backup/schema.avsc",
+        "schema.registry.url": "~/no path",
+    }
+    assert anchored(paths, file) == {
+        "local.path": "/home/carol/payloads",
+        "large.message.journal.path": "/home/carol",
+        "encryption.keys": f"k1 = file:/home/carol/k1.key, k2=file:{file.parent / 'k2.key'}",
+        "avro.schema.file": f"{file.parent / '~backup/schema.avsc'}",
+        "schema.registry.url": "~/no path",
+    }
+
+
+def test_a_tilde_without_a_home_folder_names_the_key(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def of_nobody(_path: Path) -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", of_nobody)
+    with pytest.raises(ConfigError, match=r"local\.path = ~/payloads: the system names no home folder"):
+        anchored({"local.path": "~/payloads"}, file)
 
 
 def test_settings_of_a_program_count_from_the_current_folder(file: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from payload_stores import forks
+from payload_stores.client_log import folded_log
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.errors import AUTHENTICATION, missing_topic, translated, unavailable
 from payload_stores.kafka.readers import IdleReaders, Position
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Broker", "Topic"]
 
-_log = logging.getLogger("payload_stores.kafka")
+# In the log of the store, one line for a broker that does not answer: above INFO, which has each connection.
+_LOG: Final[Mapping[str, object]] = {"logger": folded_log("payload_stores.kafka"), "log_level": 4}
 
 # A consumer has one request in flight. This bounds the memory of a download besides its payload.
 _FETCH_BYTES: Final = 4 << 20
@@ -47,7 +48,6 @@ _READER: Final[Mapping[str, object]] = {
     # At the end of a partition, the next payload must wait for the pending fetch request.
     "fetch.wait.max.ms": 5,
     "fetch.queue.backoff.ms": 5,
-    "log_level": 4,
 }
 
 
@@ -88,7 +88,7 @@ class Broker:
             "socket.connection.setup.timeout.ms": max(timeout_ms, _LEAST_TIMEOUT_MS),
             "reconnect.backoff.max.ms": _RECONNECT_MS,
         }
-        self._settings = {**settings, **own, "logger": _log}
+        self._settings = {**settings, **own, **_LOG}
         self.timeout_s = timeout_ms / 1000
         self._topics: dict[str, Topic] = {}
         self._refused: KafkaError | None = None
@@ -115,7 +115,7 @@ class Broker:
         if self._admin is None:
             module = require("confluent_kafka.admin", "kafka")
             with self.errors("connect"):
-                self._admin = module.AdminClient(self.settings({"log_level": 4}))
+                self._admin = module.AdminClient(self.settings({}))
         self._admin.poll(0)  # fetches a token if there is a token callback, and serves log callbacks
         return self._admin
 

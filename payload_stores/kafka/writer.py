@@ -40,7 +40,6 @@ _PRODUCER: Final[dict[str, Any]] = {
     # twice as much.
     "batch.size": 16_384,
     "message.max.bytes": 1 << 20,
-    "log_level": 4,
 }
 
 

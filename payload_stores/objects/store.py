@@ -423,6 +423,11 @@ class ObjectsStore(BucketStore):
 
 
 def _exists(client: Client, name: str) -> bool:
+    """Whether an object has this name, by a request of its own.
+
+    obstore drops the slash of a marker, no cloud describes several names at once, and ``list_with_delimiter``, which
+    lists a marker as a folder, has no pages: it holds a whole topic. Few empty objects have two segments of ids.
+    """
     try:
         client.head(name)
     except FileNotFoundError:

@@ -45,10 +45,7 @@ def lifetimes(rules: Iterable[Rule], folder: str, now: datetime) -> Lifetimes:
     """
     found = (_Applied.of(rule, folder, _ages(rule.get("Expiration") or {}, now)) for rule in rules)
     applied = sorted((each for each in found if each is not None), key=lambda each: each.shortest)
-    told = tuple(each.text for each in applied[:_MAX_TOLD])
-    if len(applied) > _MAX_TOLD:
-        told += (f"{len(applied) - _MAX_TOLD} more rules",)
-    return Lifetimes(applied[0].shortest if applied else None, _age_of_all(applied), told)
+    return Lifetimes(applied[0].shortest if applied else None, _age_of_all(applied), _told(applied))
 
 
 def with_versions(found: Lifetimes, rules: Iterable[Rule], folder: str) -> Lifetimes:
@@ -66,13 +63,15 @@ def with_versions(found: Lifetimes, rules: Iterable[Rule], folder: str) -> Lifet
     """
     if found.longest is None:
         return found
-    applied = (
-        _Applied.of(rule, folder, _ages_of_noncurrent(rule.get("NoncurrentVersionExpiration") or {})) for rule in rules
-    )
-    age = _age_of_all([each for each in applied if each is not None])
+    applied = [
+        each
+        for rule in rules
+        if (each := _Applied.of(rule, folder, _ages_of_noncurrent(rule.get("NoncurrentVersionExpiration") or {})))
+    ]
+    age, told = _age_of_all(applied), (*found.rules, *_told(applied))
     if age is not None:
-        return replace(found, longest=found.longest + min(age, _FOREVER - found.longest))
-    told = (*found.rules, "the bucket keeps versions, and no rule deletes all noncurrent ones")
+        return replace(found, longest=found.longest + min(age, _FOREVER - found.longest), rules=told)
+    told += ("the bucket keeps versions, and no rule deletes all noncurrent ones",)
     hint = f"Add NoncurrentVersionExpiration, without NewerNoncurrentVersions, to a rule for the prefix {folder!r}"
     return replace(found, longest=None, rules=told, hint=hint)
 
@@ -160,6 +159,12 @@ class _Applied:
         return cls(ages.shortest, ages.longest, smallest, largest, is_whole, ", ".join(parts))
 
 
+def _told(rules: Sequence[_Applied]) -> tuple[str, ...]:
+    """The rules, for people."""
+    told = tuple(rule.text for rule in rules[:_MAX_TOLD])
+    return told if len(rules) <= _MAX_TOLD else (*told, f"{len(rules) - _MAX_TOLD} more rules")
+
+
 def _age_of_all(rules: Sequence[_Applied]) -> timedelta | None:
     """The age at which rules have deleted every object of a folder; None if they leave some.
 
@@ -202,7 +207,7 @@ def _ages_of_noncurrent(expiration: Mapping[str, Any]) -> _Ages | None:
     if not expiration.get("NoncurrentDays") or expiration.get("NewerNoncurrentVersions"):
         return None  # the newest noncurrent versions stay, and a payload has only one
     age = _days(expiration["NoncurrentDays"])
-    return _Ages(age, age, f"noncurrent versions after {age.days} days")
+    return _Ages(age, age, f"noncurrent versions after {age.days} day{'' if age.days == 1 else 's'}")
 
 
 def _days(days: object) -> timedelta:

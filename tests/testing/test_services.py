@@ -4,10 +4,12 @@ import subprocess
 import sys
 import time
 import uuid
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
+from confluent_kafka.admin import AdminClient
 from confluent_kafka.schema_registry import Schema
 from pyspark.sql.functions import udf
 
@@ -49,6 +51,15 @@ def test_the_broker_takes_and_gives_records(broker: KafkaBroker, topic: str) -> 
     assert produce(broker, topic, b"hello") is None
     message = consume_one(broker, topic)
     assert (message.value(), message.headers()) == (b"hello", [("kind", b"test")])
+
+
+@pytest.mark.full
+def test_a_kept_broker_takes_the_users_of_its_next_start(tmp_path: Path) -> None:
+    for users in ({"carol": "first"}, {"carol": "second", "dave": "new"}):
+        with KafkaBroker(users=users, folder=tmp_path) as broker:
+            for user in users:
+                client = AdminClient({**broker.client_config(user), **QUIET})
+                assert list(client.list_topics(timeout=20).brokers) == [1]
 
 
 def test_a_topic_has_the_partitions_and_settings_asked_for(broker: KafkaBroker, new_topic: "NewTopic") -> None:

@@ -125,7 +125,8 @@ class _Newest:
         message = f"{wrong:,} of the newest {number(self._count, 'record')} {are(wrong)} unreadable"
         without = [each for each in self._findings if each.reference is not None]
         reasons = {(each.message, each.change) for each in without}
-        is_store = len(reasons) == 1 and len(without) == self._moved
+        # A single payload may just have been deleted.
+        is_store = len(reasons) == 1 and 1 < len(without) == self._moved
         if is_store:
             message += f": each whose payload is in the store ({self._moved:,})" if wrong < self._count else ""
         elif not is_newest:

@@ -12,12 +12,12 @@ import confluent_kafka
 from confluent_kafka import TopicPartition
 
 from payload_stores import forks
+from payload_stores.client_log import with_log
 from payload_stores.options import Option, boolean
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
-from serde_chain.clients.confluent.client_log import with_log
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import Message
 from serde_chain.clients.confluent.plain_poll import plain_poll

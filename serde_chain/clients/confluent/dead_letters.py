@@ -9,9 +9,9 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores import forks
+from payload_stores.client_log import without_log
 from payload_stores.message_headers import headers_of
 from serde_chain.clients.client_chains import for_producer
-from serde_chain.clients.confluent.client_log import without_log
 from serde_chain.clients.confluent.partitions import is_transient, log_error
 from serde_chain.clients.dead_letters import Letter, Origin, letters, not_taken, taken
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError

@@ -177,10 +177,13 @@ class Outbox:
         produce: Sends a record without a sender, as confluent_kafka's ``produce`` does, and checks its report.
         position: Topic, partition and offset of the last delivered record with a payload.
         failure: An error that forbids a commit, although librdkafka would commit.
+        has_failed: Whether the client reported a record with a payload as failed: librdkafka refuses to commit its
+            transaction.
     """
 
     position: tuple[str, int, int] | None = None
     failure: KafkaError | None = None
+    has_failed: bool = False
 
     def __init__(
         self,
@@ -330,6 +333,8 @@ class Outbox:
     def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
         taken = take_exception()
         attempt.report = error, message
+        if error is not None and attempt.record.made:
+            self.has_failed = True
         thread = threading.get_ident()
         try:
             self._calling.add(thread)

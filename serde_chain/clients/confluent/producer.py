@@ -16,6 +16,7 @@ import confluent_kafka
 
 from payload_stores import forks
 from payload_stores.callbacks import shielded
+from payload_stores.client_log import with_log
 from payload_stores.options import Option, boolean, integer
 from payload_stores.signals import let_through
 from payload_stores.threads import run_in_daemon_thread
@@ -23,7 +24,6 @@ from serde_chain.base import SupportsOffload
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
-from serde_chain.clients.confluent.client_log import with_log
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.topic_admin import ConfluentAdmin

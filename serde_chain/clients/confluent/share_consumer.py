@@ -13,11 +13,11 @@ from confluent_kafka import AcknowledgeType
 from confluent_kafka.admin import AdminClient
 
 from payload_stores import forks
+from payload_stores.client_log import with_log, without_log
 from payload_stores.options import Option, choice
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import LOCK, MAX_POLL_INTERVAL, ClientChains, for_producer, warn_of_other_side
-from serde_chain.clients.confluent.client_log import with_log, without_log
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import DecodedMessage, decode_message
 from serde_chain.clients.confluent.uninterrupted_poll import UninterruptedPoll

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from payload_stores import forks
-from serde_chain.clients.confluent.client_log import without_log
+from payload_stores.client_log import without_log
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBED, limit_of, limit_without
 

@@ -14,6 +14,8 @@ from typing import Any, Final
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
+from payload_stores.client_log import without_log
+
 __all__ = ["was_aborted"]
 
 _POLL_SECONDS: Final = 0.2
@@ -33,7 +35,7 @@ def was_aborted(client: Mapping[str, Any], position: tuple[str, int, int], timeo
     topic, partition, offset = position
     until = time.monotonic() + timeout
     reader = confluent_kafka.Consumer({
-        **{name: setting for name, setting in client.items() if not callable(setting) or name == "oauth_cb"},
+        **without_log({name: value for name, value in client.items() if not callable(value) or name == "oauth_cb"}),
         "group.id": f"serde-chain-outcome-{os.urandom(16).hex()}",
         "enable.auto.commit": False,
         "isolation.level": "read_committed",

@@ -110,7 +110,12 @@ class Transactions:
         self._client = client
         self._wait = wait
         self._payloads = payloads
-        self._may_be_committed = False
+        self._was_requested = False
+
+    @property
+    def _may_be_committed(self) -> bool:
+        """Whether the broker may have been asked for a commit, which librdkafka never does after a failed record."""
+        return self._was_requested and not self._outbox.has_failed
 
     def begin(self) -> None:
         """Begin a transaction. See ``Producer.begin_transaction``."""
@@ -121,7 +126,8 @@ class Transactions:
         self._outbox.recover()
         self._outbox.position = None
         self._outbox.failure = None
-        self._may_be_committed = False
+        self._outbox.has_failed = False
+        self._was_requested = False
 
     def commit(self, timeout: float) -> None:
         """Commit it. See ``Producer.commit_transaction``."""
@@ -138,18 +144,15 @@ class Transactions:
         if (unknown := self._outbox.failure) is not None:
             raise KafkaException(unknown)
         self._sender.commit()
-        self._may_be_committed = True
+        self._was_requested = True
         try:
             self._producer.commit_transaction(seconds_left(until))
         except KafkaException as error:
             # If an abort is required, the broker has refused the commit. Otherwise it may have committed.
-            self._may_be_committed = not error.args[0].txn_requires_abort()
+            self._was_requested = not error.args[0].txn_requires_abort()
             if error.args[0].fatal():
                 self.has_ended = True
-                position = self._outbox.position
-                # Without a delivered record, no record refers to a payload.
-                is_over = position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
-                self._sender.end(delete=is_over)
+                self._sender.end(delete=not self._may_be_committed or self._was_aborted())
             reraise(error)
         self._payloads.end()
         self._sender.end(delete=False)
@@ -180,6 +183,11 @@ class Transactions:
                 self._wait(until - time.monotonic())
         with Fatal():
             self._payloads.settle(seconds_left(until))
+
+    def _was_aborted(self) -> bool:
+        """Whether the fencing producer has aborted the transaction, by the log; False if that is not known."""
+        position = self._outbox.position
+        return position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
 
     def _is_fenced(self) -> bool:
         """Whether the client has a fatal error, which the commit will raise."""

@@ -17,6 +17,10 @@ from confluent_kafka.admin import (
     NewTopic,
     ResourcePatternType,
     ResourceType,
+    ScramCredentialInfo,
+    ScramMechanism,
+    UserScramCredentialAlteration,
+    UserScramCredentialUpsertion,
 )
 
 from serde_chain.testing.services.errors import ServiceError, ServiceStartError
@@ -30,6 +34,7 @@ _ADMIN_SECONDS = 30.0
 _JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _NOTICE = 5  # syslog level
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+_ITERATIONS = 4096  # the least that Kafka takes, and the default of its tools
 _USERS = {"admin": "admin-secret", "alice": "alice-secret", "bob": "bob-secret"}
 
 _LOGGING = """\
@@ -73,7 +78,8 @@ class KafkaBroker(Service):
         """Describe the broker; `start` or a ``with`` statement starts it.
 
         Args:
-            users: Passwords by user name; by default ``admin``, ``alice`` and ``bob``.
+            users: Passwords by user name; by default ``admin``, ``alice`` and ``bob``. A kept ``folder`` keeps its
+                users: those named here are added, or get another password.
             config: Broker settings that extend or override those written here.
             memory: Maximum heap of its JVM.
             version: Version of Kafka, one of `jars.BROKER_VERSIONS`; by default the first of them, or that of the
@@ -86,6 +92,7 @@ class KafkaBroker(Service):
         self._config = dict(config or {})
         self._memory = memory
         self._version = version
+        self._has_data = False
 
     @property
     def bootstrap_servers(self) -> str:
@@ -194,6 +201,30 @@ class KafkaBroker(Service):
                 message = f"the broker did not apply the permissions of {user} within {_ADMIN_SECONDS} s"
                 raise ServiceError(message)
 
+    def _launch(self) -> None:
+        super()._launch()
+        if self._has_data:
+            try:
+                self._set_passwords()
+            except BaseException:
+                self.stop()
+                raise
+
+    def _set_passwords(self) -> None:
+        """Add the users to a broker that was formatted with others."""
+        admin = self.admin()
+        try:
+            for mechanism in _MECHANISMS:  # one request takes a user once
+                info = ScramCredentialInfo(ScramMechanism[mechanism.replace("-", "_")], _ITERATIONS)
+                changes: list[UserScramCredentialAlteration] = [
+                    UserScramCredentialUpsertion(user, info, password.encode()) for user, password in self.users.items()
+                ]
+                for future in admin.alter_user_scram_credentials(changes, request_timeout=_ADMIN_SECONDS).values():
+                    future.result()
+        except KafkaException as error:
+            message = f"the broker did not take the passwords of {', '.join(self.users)}: {error}"
+            raise ServiceError(message) from error
+
     def _prepare(self, folder: Path) -> list[str]:
         classpath = f"{jars('kafka', broker=self._version)}/*"
         properties = folder / "server.properties"
@@ -202,7 +233,8 @@ class KafkaBroker(Service):
         logging.write_text(_LOGGING)
         java = [system_java(), *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
         start = [*java[:1], f"-Xmx{self._memory}", *java[1:], "kafka.Kafka", str(properties)]
-        if (folder / "data" / "meta.properties").exists():  # of an earlier start
+        self._has_data = (folder / "data" / "meta.properties").exists()  # of an earlier start
+        if self._has_data:
             return start
         format_storage = [*java, "kafka.tools.StorageTool", "format", "-t", _cluster_id(), "-c", str(properties)]
         for user, password in self.users.items():

@@ -93,7 +93,9 @@ VERSIONED = {
         ADD,
     ),
     "versions-for-long": Case(
-        (rule(NoncurrentVersionExpiration={"NoncurrentDays": 60}),), "warning", ("after 69 days, much later",)
+        (rule(NoncurrentVersionExpiration={"NoncurrentDays": 60}),),
+        "warning",
+        ("after 69 days, much later", "noncurrent versions after 60 days"),
     ),
     "none": Case((), "warning", (NEVER,)),
 }

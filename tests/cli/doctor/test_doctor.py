@@ -230,6 +230,22 @@ def test_a_wrong_store_is_an_error_though_small_records_are_readable(cluster: Ma
     assert "The same with 2 more records, up to offset 3 of partition 0" in words
 
 
+@pytest.mark.full
+def test_one_payload_says_nothing_about_the_store(cluster: Make, tmp_path: Path) -> None:
+    right, wrong = tmp_path / "right", tmp_path / "wrong"
+    wrong.mkdir()
+    looked = cluster(**{"large.message.payload.store.class": "local", "local.path": str(wrong)})
+    looked = replace(looked, topic=(topic := f"{looked.topic}-large"))
+    looked.broker.create_topic(topic)
+    writer = {**looked.config, "large.message.threshold.bytes": 100, "local.path": str(right)}
+    with Producer(writer) as producer:
+        for size in (1000, 1):
+            producer.produce(topic, {"x": os.urandom(size).hex()}, key=b"a")
+    [found] = [check for check in looked.wrong() if check.name == "records"]
+    assert found.level is Level.WARNING
+    assert found.message == "1 of the newest 2 records is unreadable, but not the last one of a partition"
+
+
 def test_a_store_that_is_away_is_no_problem_of_records(cluster: Make) -> None:
     looked = cluster(**{"s3.endpoint.url": "http://127.0.0.1:1", "value.serializers": None})
     [found] = [check for check in looked.wrong() if check.name == "records"]

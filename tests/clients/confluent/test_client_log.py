@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from payload_stores.client_log import with_log, without_log
+from payload_stores.kafka.broker import Broker
 from serde_chain import Consumer, Producer, ShareConsumer
-from serde_chain.clients.confluent import dead_letters, share_consumer
-from serde_chain.clients.confluent.client_log import with_log, without_log
+from serde_chain.clients.confluent import dead_letters, share_consumer, transaction_outcome
 from serde_chain.testing.services.ports import free_ports
 
 LINE = (
@@ -25,12 +26,14 @@ _starts = itertools.count(1000.0, 3600.0)
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     now = [next(_starts)]
-    monkeypatch.setattr("serde_chain.clients.confluent.client_log.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("payload_stores.client_log.time.monotonic", lambda: now[0])
     return now
 
 
-def test_a_failure_is_told_once_a_minute(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
-    log = logging.getLogger("serde_chain.librdkafka")
+@pytest.mark.parametrize("name", ["serde_chain.librdkafka", "payload_stores.kafka"])
+def test_a_failure_is_told_once_a_minute(clock: list[float], caplog: pytest.LogCaptureFixture, name: str) -> None:
+    log = Broker({}, 1000).settings({})["logger"] if name == "payload_stores.kafka" else with_log({})["logger"]
+    assert log.name == name
     line: dict[str, Any] = {"client": "producer-1", "host": "kafka-a", "address": "ipv4#10.0.0.1:9092", "ms": 0}
     for change in ({}, {"ms": 3}, {"client": "consumer-2"}, {"address": "ipv6#[::1]:9092"}, {"host": "kafka-b"}):
         log.error(LINE.format(**line | change))
@@ -99,14 +102,17 @@ def test_the_clients_beside_one_with_the_log_are_silent(monkeypatch: pytest.Monk
 
     def client(given: dict[str, Any]) -> Any:
         made.append(given)
-        return SimpleNamespace(list_topics=lambda **_: None)
+        nothing = dict.fromkeys(("list_topics", "assign", "close"), lambda *_args, **_options: None)
+        return SimpleNamespace(**nothing)
 
     settings = {"bootstrap.servers": "127.0.0.1:1"}
     monkeypatch.setattr(dead_letters, "confluent_kafka", SimpleNamespace(Producer=client))
     monkeypatch.setattr(share_consumer, "AdminClient", client)
+    monkeypatch.setattr(transaction_outcome, "confluent_kafka", SimpleNamespace(Consumer=client))
     dead_letters.DeadLetters(None, settings, "dead", 1000)._open()
     share_consumer._Topics(settings).list_topics()
-    assert [given["log_level"] for given in made] == [0, 0]
+    assert not transaction_outcome.was_aborted(settings, ("images", 0, 0), timeout=0)
+    assert [given["log_level"] for given in made] == [0, 0, 0]
 
 
 def _producing(config: dict[str, Any]) -> Producer[Any]:

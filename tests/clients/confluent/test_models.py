@@ -40,7 +40,8 @@ def test_dead_letters(
     said = dict(letter.headers())
     assert said["serde-chain-error-message"].startswith(b"Positive refuses the record: id")
     assert b"secret" not in b"".join(said.values())
-    assert b"-2" not in said["serde-chain-error-message"]
+    # The topic's name may hold the digits of the value.
+    assert b"-2" not in said["serde-chain-error-message"].replace(topic.encode(), b"")
     origin = read_dead_letter(letter.headers()).origin
     assert (origin.topic, origin.offset) == (topic, 1)
     ctx = RecordContext(topic, "value", [])

@@ -69,6 +69,14 @@ def large(number: int) -> bytes:
     return number.to_bytes(2, "big") * 500
 
 
+def until_idle(producer: Producer) -> None:
+    """Poll until the client has no records left, or until one of the calls raises."""
+    until = time.monotonic() + SECONDS
+    while len(producer):
+        assert time.monotonic() < until
+        producer.poll(0.1)
+
+
 class Reports(list[Any]):
     def __call__(self, error: Any, message: Any) -> None:
         self.append((error, message))
@@ -457,19 +465,48 @@ def test_what_may_be_committed_stays_whatever_comes_next(
     assert stored(topic) == 1
 
 
-@pytest.mark.parametrize("when", ["in the client", "in the log"])
+@pytest.mark.parametrize(
+    ("where", "call"),
+    [
+        ("in the store", "poll"),
+        ("in the store", "commit"),
+        ("in the client", "poll"),
+        ("in the client", "commit"),
+        ("in the log", "commit"),
+    ],
+)
 def test_a_producer_that_is_fenced_takes_its_payloads_along(
-    topic: str, transactional: dict[str, Any], new_producer: "NewProducer", new_consumer: "NewConsumer", when: str
+    topic: str,
+    transactional: dict[str, Any],
+    new_producer: "NewProducer",
+    new_consumer: "NewConsumer",
+    *,
+    where: str,
+    call: str,
 ) -> None:
-    # What is not in the log when its producer is fenced is still in the client.
-    first = new_producer(transactional, **({"linger.ms": 20_000} if when == "in the client" else {}))
+    """Where its record is when the producer is fenced, and the call that learns of it.
+
+    A record that is still on its way to the store has its partition refused, and is reported as purged by the client;
+    one in the client is refused itself.
+    """
+    store = gated()
+    first = new_producer({**transactional, "large.message.payload.store.class": store})
     first.init_transactions(SECONDS)
     first.begin_transaction()
+    if where == "in the client":
+        # Its partition is in the transaction, so it is the record itself that the broker refuses.
+        first.produce(topic, b"small")
+        assert first.flush(SECONDS) == 0
     first.produce(topic, large(1))
-    if when == "in the log":
+    if where == "in the log":
+        store.may_go.set()
         assert first.flush(SECONDS) == 0
     second = new_producer(transactional)
     second.init_transactions(SECONDS)
+    store.may_go.set()
+    if call == "poll":
+        with pytest.raises(KafkaException):
+            until_idle(first)
     with pytest.raises(KafkaException) as caught:
         first.commit_transaction(SECONDS)
     assert caught.value.args[0].fatal()

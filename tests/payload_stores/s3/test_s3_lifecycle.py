@@ -104,11 +104,36 @@ def test_versions_stay_until_a_rule_deletes_them(
 ) -> None:
     rules = [rule({"Prefix": "pre/"})]
     if noncurrent is not None:
-        rules.append({"Status": "Enabled", "Filter": where, "NoncurrentVersionExpiration": noncurrent})
+        other = {"ID": "versions", "Status": "Enabled", "Filter": where, "NoncurrentVersionExpiration": noncurrent}
+        rules.append(other)
     found = with_versions(lifetimes(rules, "pre/alerts/", NOW), rules, "pre/alerts/")
     assert found.shortest == timedelta(days=9)
     assert found.longest == (None if last is None else timedelta(days=last))
     assert (found.hint is None) == (last is not None)
+
+
+@pytest.mark.parametrize(
+    ("days", "where", "told"),
+    [
+        (3, {}, "rule 'versions' (noncurrent versions after 3 days)"),
+        (1, {}, "rule 'versions' (noncurrent versions after 1 day)"),
+        (
+            3,
+            {"Prefix": "pre/alerts/ab"},
+            "rule 'versions' (noncurrent versions after 3 days), only keys that begin with 'pre/alerts/ab'",
+        ),
+    ],
+)
+def test_rules_for_versions_are_told(days: int, where: dict[str, str], told: str) -> None:
+    versions = {
+        "ID": "versions",
+        "Status": "Enabled",
+        "Filter": where,
+        "NoncurrentVersionExpiration": {"NoncurrentDays": days},
+    }
+    rules = [rule({"Prefix": "pre/"}), versions]
+    found = with_versions(lifetimes(rules, "pre/alerts/", NOW), rules, "pre/alerts/")
+    assert told in found.rules
 
 
 def test_rules_of_others_stay() -> None:

@@ -9,10 +9,12 @@ from typing import Any, ClassVar
 from uuid import uuid4
 
 import pytest
+from confluent_kafka import KafkaException
 
 from payload_stores import ConfigError, PublishContext
 from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, PayloadStoreError, Producer, RecordContext, SerializerChain
+from serde_chain.config import client_config
 from serde_chain.stages.large_message import write
 from serde_chain.testing.services import KafkaBroker
 
@@ -199,6 +201,19 @@ def test_the_journal_does_not_list_what_the_store_did_not_follow(
     with caplog.at_level(logging.WARNING):
         written(OwnIds, **journal)
     assert "does not cover the store memory" in caplog.text
+
+
+def test_its_own_keys_do_not_reach_the_kafka_client() -> None:
+    client = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
+    settings = {**client, **config(Shelf), "value.serializers": "large-message"}
+    assert client_config({**settings, "shelf.room": "cellar"}) == client
+    Producer({**settings, "shelf.room": "cellar"}).close()
+    # A client's misspelt key is the client's to refuse.
+    with pytest.raises(KafkaException, match="boostrap"):
+        Producer({**settings, "boostrap.servers": "127.0.0.1:1"})
+    # So is any other one, where each store declares its keys.
+    with pytest.raises(KafkaException, match=r"shelf\.room"):
+        Producer({**settings, **config(MemoryStore), "shelf.room": "cellar"})
 
 
 def test_a_store_that_follows_the_context_is_asked_for_an_id() -> None:

@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from payload_stores.errors import PayloadStoreUnavailableError
+from payload_stores.middleware import Deadline, Retry
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
+from serde_chain.stages.large_message.stores import Stores
 from serde_chain.testing.services import S3Server
 
 pytestmark = pytest.mark.full
@@ -64,3 +66,24 @@ def test_an_outage_that_outlasts_the_attempts_of_s3() -> None:
         patient = {"s3.retry.attempts": 1, "large.message.store.retry.attempts": 100}
         with Refusing(server, 6):
             assert read(**patient) == b"x" * 1000
+
+
+@pytest.mark.parametrize(
+    ("settings", "left_ms"),
+    [
+        ({"class": "s3", "s3.bucket": "b"}, 2_000),
+        ({"class": "s3", "s3.bucket": "b", "s3.retry.attempts": 1}, 45_000),
+        ({"class": "objects", "objects.url": "s3://b"}, 4_000),
+        ({"class": "objects", "objects.url": "s3://b", "objects.retry.attempts": 1}, 42_000),
+    ],
+)
+def test_the_time_that_a_store_leaves_for_further_attempts(settings: dict[str, Any], left_ms: int) -> None:
+    """As docs/configuration.md says: none starts that may not end by large.message.store.timeout.ms, 60 s."""
+    stores = Stores()
+    around = stores.open(settings, {"large.message.store.retry.attempts": 100})
+    try:
+        assert isinstance(around, Deadline)
+        assert isinstance(retry := around.store, Retry)
+        assert (retry.worst_case_ms() or 0) - (retry.store.worst_case_ms() or 0) == left_ms
+    finally:
+        stores.close()

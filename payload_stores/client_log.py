@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["with_log", "without_log"]
+__all__ = ["folded_log", "with_log", "without_log"]
 
 # With one of these, the user has chosen where the log goes.
 _CHOSEN: Final = ("logger", "log_cb", "log_level", "log.queue", "debug")
@@ -49,8 +49,16 @@ class _Folded(logging.Filter):
         return True
 
 
-_log: Final = logging.getLogger("serde_chain.librdkafka")
-_log.addFilter(_Folded())
+def folded_log(name: str) -> logging.Logger:
+    """A logger for clients, in which each failure of a connection is one line a minute.
+
+    Args:
+        name: The logger's name.
+    """
+    log = logging.getLogger(name)
+    if not any(isinstance(each, _Folded) for each in log.filters):
+        log.addFilter(_Folded())
+    return log
 
 
 def with_log(client: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,9 +66,13 @@ def with_log(client: Mapping[str, Any]) -> dict[str, Any]:
 
     The log is written by the calls ``poll``, ``flush`` and the like.
     """
-    return dict(client) if any(name in client for name in _CHOSEN) else {**client, "logger": _log}
+    return dict(client) if _is_chosen(client) else {**client, "logger": folded_log("serde_chain.librdkafka")}
 
 
 def without_log(client: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a client whose errors are raised, beside one that has the log."""
-    return dict(client) if any(name in client for name in _CHOSEN) else {**client, "log_level": 0}
+    return dict(client) if _is_chosen(client) else {**client, "log_level": 0}
+
+
+def _is_chosen(client: Mapping[str, Any]) -> bool:
+    return any(name in client for name in _CHOSEN)
