@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import threading
@@ -22,18 +21,18 @@ from starlette.routing import Route
 
 from payload_stores.errors import ContextualError
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.cli.browse.outline import tree
 from serde_chain.cli.browse.payloads import Payloads, blocks
-from serde_chain.cli.browse.preview import MOST_BYTES, Image, Preview, Previews, Shown, hex_dump
+from serde_chain.cli.browse.preview import MOST_BYTES, Image, Preview, Previews, Shown, hex_dump, images_in
 from serde_chain.cli.browse.rendering import pieces, templates
 from serde_chain.cli.browse.search import Search
 from serde_chain.cli.browse.sizes import Sizes, stored_bytes
 from serde_chain.cli.browse.steps import in_steps
 from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Row, Scan, Topic, asked
 from serde_chain.cli.browse.topics import Topics
+from serde_chain.cli.files import as_file, file_name, suffix_of
 from serde_chain.cli.inspect_topic import formats_of
+from serde_chain.cli.outline import tree
 from serde_chain.cli.records import RecordUnavailableError
-from serde_chain.cli.values import as_json, file_name, images_in, suffix_of
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
 from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.config import resolve, with_settings
@@ -386,7 +385,7 @@ class Pages:
             message.set_key(key)
             if content is None:
                 raise HTTPException(404, "the value has no such field")
-            image = next((Image(*found) for found in images_in(content)), None)
+            image = next(images_in(content), None)
             patience.check()
             if image is None:
                 return _download(content, file_name(message, suffix_of(content[:_SUFFIX_HEAD])))
@@ -397,13 +396,14 @@ class Pages:
     async def _value(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
 
-        def saved(patience: Patience) -> tuple[bytes, str]:
+        def saved(patience: Patience) -> Response:
             record = self._read(topic, partition, offset, patience, fields=True)
             if record.preview is None:
                 raise HTTPException(404, record.problem or "")
-            return _as_file(record.message, record.preview.value)
+            content, suffix = as_file(record.preview.value)
+            return _download(content, file_name(record.message, suffix))
 
-        return _download(*await self._do(request, saved))
+        return await self._do(request, saved)
 
     async def _stored(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
@@ -563,16 +563,6 @@ def _place(request: Request) -> tuple[int, int]:
     if not (_NUMBER.fullmatch(partition) and _NUMBER.fullmatch(offset)):
         raise HTTPException(404)
     return int(partition), int(offset)
-
-
-def _as_file(message: Any, value: Any) -> tuple[bytes, str]:
-    """A value as a file: its content, and its name."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value)
-        return data, file_name(message, suffix_of(data[:_SUFFIX_HEAD]))
-    if isinstance(value, str):
-        return value.encode(), file_name(message, ".txt")
-    return json.dumps(as_json(value)).encode(), file_name(message, ".json")
 
 
 def _fields(seen: Mapping[str, Any]) -> list[dict[str, Any]]:

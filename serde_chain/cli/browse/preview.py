@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from collections.abc import Iterator, Mapping
@@ -19,9 +18,10 @@ from payload_stores.base import PayloadStore
 from serde_chain.cli.browse.sizes import stored_bytes
 from serde_chain.cli.browse.topic import Patience, Row
 from serde_chain.cli.decoding import Decoding
+from serde_chain.cli.files import files_in
 from serde_chain.cli.fits import picture, pixels_in
+from serde_chain.cli.outline import as_size, json_text
 from serde_chain.cli.routed import large_fields_config
-from serde_chain.cli.values import as_json, as_size, as_text, images_in
 from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.config import with_settings
 from serde_chain.errors import ConfigError
@@ -31,11 +31,11 @@ from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
 from serde_chain.wire.large_fields import Path
 
-__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "hex_dump"]
+__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "hex_dump", "images_in"]
 
 MOST_BYTES: Final = 16 << 20
 """Maximum size of a payload, or value within a record, that is fetched and decoded for a page."""
-_MOST_TEXT: Final = 100_000
+_MOST_PARTS_SEEN: Final = 100_000
 # Limits the parts of a value, of which a page shows the beginning: a few hundred bytes may decompress to millions.
 _MOST_PARTS: Final = 1_000_000
 _MOST_IMAGES: Final = 20
@@ -177,9 +177,8 @@ class Previews:
             value = read.message.value()
             if isinstance(value, PayloadHandle):
                 value = value.read()
-            key, _ = _as_text(_beginning(read.message.key()))
-            shown = _beginning(value)
-            text, is_cut = _as_text(shown)
+            key, _ = json_text(read.message.key())
+            text, is_cut = json_text(value)
             size = len(value) if isinstance(value, (bytes, bytearray, memoryview, str)) else None
             return Preview(
                 value,
@@ -187,7 +186,7 @@ class Previews:
                 text,
                 is_cut,
                 size,
-                [Image(*image) for image in islice(images_in(shown), _MOST_IMAGES)],
+                [*images_in(value)],
             )
 
     def is_listed(self, key: Mapping[str, Any], value: Mapping[str, Any], *, fetch: bool) -> bool:
@@ -246,38 +245,16 @@ class Previews:
             self._lazy.close()
 
 
+def images_in(value: Any) -> Iterator[Image]:
+    """The first images in a value."""
+    found = files_in(value, room=iter(range(_MOST_PARTS_SEEN)), arrays=False)
+    return (Image(*image) for image in islice(found, _MOST_IMAGES))
+
+
 def _pixels(image: bytes) -> float:
     """The number of pixels that an image claims; infinite if unreadable."""
     width, height = imagesize.get(BytesIO(image[:_HEAD]), exif_rotation=False)  # -1 and -1 if unreadable
     return width * height if width >= 0 else math.inf
-
-
-def _beginning(value: Any, room: Iterator[int] | None = None) -> Any:
-    """A value up to the number of items shown: an object of some MB may have millions."""
-    room = iter(range(_MOST_TEXT)) if room is None else room
-    if isinstance(value, Mapping):
-        return {name: _beginning(item, room) for (name, item), _ in zip(value.items(), room, strict=False)}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_beginning(item, room) for item, _ in zip(value, room, strict=False)]
-    return "<in the store>" if isinstance(value, PayloadHandle) else value
-
-
-def _as_text(value: Any) -> tuple[str | None, bool]:
-    """A value as text up to a maximum length, and whether it is cut: objects as JSON, line by line."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        text = as_text(bytes(value))
-    elif isinstance(value, str):
-        text = value
-    else:
-        # Piece by piece: an object's text may be far larger than the object.
-        pieces, length = [], 0
-        for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(as_json(value, as_size)):
-            pieces.append(piece)
-            length += len(piece)
-            if length > _MOST_TEXT:
-                break
-        text = "".join(pieces)
-    return (None, False) if text is None else (text[:_MOST_TEXT], len(text) > _MOST_TEXT)
 
 
 def hex_dump(data: bytes) -> str:

@@ -10,8 +10,8 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from serde_chain.cli.browse.outline import cut, summary
 from serde_chain.cli.browse.sizes import stored_bytes
+from serde_chain.cli.outline import cut, summary
 
 __all__ = ["pieces", "templates"]
 
