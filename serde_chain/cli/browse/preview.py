@@ -15,11 +15,12 @@ from typing import Any, Final, NamedTuple
 import imagesize
 
 from payload_stores.base import PayloadStore
+from serde_chain.cli.browse.looks import Look
 from serde_chain.cli.browse.sizes import stored_bytes
 from serde_chain.cli.browse.topic import Patience, Row
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.files import files_in
-from serde_chain.cli.fits import picture, pixels_in
+from serde_chain.cli.fits import picture, pixels_in, size_in
 from serde_chain.cli.outline import as_size, json_text
 from serde_chain.cli.routed import large_fields_config
 from serde_chain.codecs import MAX_OUTPUT
@@ -31,7 +32,7 @@ from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
 from serde_chain.wire.large_fields import Path
 
-__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "hex_dump", "images_in"]
+__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "fetched_bytes", "hex_dump", "images_in"]
 
 MOST_BYTES: Final = 16 << 20
 """Maximum size of a payload, or value within a record, that is fetched and decoded for a page."""
@@ -87,6 +88,13 @@ class Image:
         return _MEDIA_TYPES.get(self.suffix) if _pixels(self.data) <= _MOST_PIXELS else None
 
     @property
+    def label(self) -> str:
+        """Its type, and its size in pixels if they are drawn."""
+        size = size_in(self.data) if self._is_fits else None
+        pixels = "" if size is None else f", {size[0]:,} \N{MULTIPLICATION SIGN} {size[1]:,}"
+        return f"{self.suffix[1:].upper()}{pixels}"
+
+    @property
     def _is_fits(self) -> bool:
         return self.suffix.startswith(".fits")
 
@@ -97,7 +105,8 @@ class Preview:
 
     Attributes:
         value: The chain's result.
-        key: The key chain's result, as text.
+        key_value: The key chain's result.
+        key: The same as text.
         text: The value as text, cut if long; None for bytes that are not text.
         is_cut: Whether it was cut.
         size: Size of bytes or text, in bytes.
@@ -105,6 +114,7 @@ class Preview:
     """
 
     value: Any
+    key_value: Any
     key: str
     text: str | None
     is_cut: bool
@@ -124,11 +134,13 @@ class Shown(NamedTuple):
         row: The record.
         preview: Its value; None if it is not decoded.
         problem: The reason if it is undecodable.
+        look: What it looks like then; None if its surroundings are at fault.
     """
 
     row: Row
     preview: Preview | None = None
     problem: str | None = None
+    look: Look | None = None
 
 
 class Previews:
@@ -182,6 +194,7 @@ class Previews:
             size = len(value) if isinstance(value, (bytes, bytearray, memoryview, str)) else None
             return Preview(
                 value,
+                read.message.key(),
                 key or as_size(read.message.key()),
                 text,
                 is_cut,
@@ -200,8 +213,7 @@ class Previews:
         if max(key.get("bytes", 0), value.get("bytes", 0)) > _MOST_LISTED:
             return False
         if "reference" in key or "reference" in value or ("fields" in value and self._lazy is self._decoding):
-            stored = stored_bytes(value)
-            return fetch and stored is not None and stored <= _MOST_FETCHED
+            return fetch and fetched_bytes(value) > 0
         return True
 
     def field(self, message: Any, path: Path, patience: Patience) -> bytes | None:
@@ -243,6 +255,16 @@ class Previews:
         self._decoding.close()
         if self._lazy is not self._decoding:
             self._lazy.close()
+
+
+def fetched_bytes(described: Mapping[str, Any]) -> int:
+    """The bytes that a list fetches for a value on request: none of those with more than 1 MiB in the store.
+
+    Args:
+        described: The value, as described by :func:`~serde_chain.cli.inspect_topic.describe`.
+    """
+    stored = stored_bytes(described) or 0
+    return stored if stored <= _MOST_FETCHED else 0
 
 
 def images_in(value: Any) -> Iterator[Image]:
