@@ -194,10 +194,9 @@ class Pages:
         topic, query = self._topic(request), request.query_params
         asked_for = _form(query)
         base = f"/topics/{topic.name}"
-        if _filter(query):  # of the same form; a field that is filled in counts
-            await self._choose(topic, query)
-            return RedirectResponse(f"{base}/search?{urlencode(asked_for)}", 303)
         await self._choose(topic, query)
+        if _filter(query):  # of the same form; a field that is filled in counts
+            return RedirectResponse(f"{base}/search?{urlencode(asked_for)}", 303)
 
         def read(patience: Patience) -> tuple[Page, list[Shown], TopicFacts]:
             page = self._page(topic, request, patience)
@@ -303,7 +302,6 @@ class Pages:
 
     async def _sizes(self, request: Request) -> Response:
         topic, query = self._topic(request), request.query_params
-
         await self._choose(topic, query)
 
         def read(patience: Patience) -> tuple[Sizes, Scan, TopicFacts]:

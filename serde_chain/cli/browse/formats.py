@@ -14,7 +14,7 @@ from serde_chain.errors import ConfigError, MissingDependencyError
 
 __all__ = ["Formats"]
 
-_MOST: Final = 16
+_MOST: Final = 8
 _CHAINS: Final = ("value.deserializer", "value.deserializers")
 
 
