@@ -10,7 +10,7 @@ import pydantic
 import pytest
 
 from serde_chain import ConfigError
-from serde_chain.cli.values import as_json
+from serde_chain.cli.outline import as_json
 from serde_chain.models import MISSING, ModelField, model_of
 from tests.models.alerts import MODELS, VALUES
 

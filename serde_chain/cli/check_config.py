@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,11 +18,11 @@ from serde_chain import config as configuration
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 from serde_chain.cli.config_tree import config_tree
-from serde_chain.cli.delivery_time import short_delivery_times
-from serde_chain.cli.mistakes import Mistake, checked
+from serde_chain.cli.doctor.offline import offline
+from serde_chain.cli.findings import Finding, Level
+from serde_chain.cli.mistakes import checked
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.routed import large_fields_config, large_message_config, threshold_of
-from serde_chain.cli.shared_schemas import shared_schemas
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
 from serde_chain.config import CLIENT_OPTIONS, Config
 from serde_chain.schemas.schema_registry import idle_options
@@ -49,7 +48,7 @@ _SECRET_WORDS = (
 )  # fmt: skip
 
 
-def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> list[Mistake]:
+def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> list[Finding]:
     """Check a configuration file like a producer and a consumer, and print its chains and client settings.
 
     Args:
@@ -66,9 +65,10 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
     with _warnings_once():
         config, wrong = checked(path)
     if wrong:
-        return sorted(wrong, key=lambda mistake: mistake.line or sys.maxsize)
-    for message, change in (*shared_schemas(config), *short_delivery_times(config)):
-        _warn(f"{message}. {change}")
+        return wrong
+    for finding in offline(configuration.resolve(config)):
+        if finding.level is not Level.OK:  # a client starts all the same, so each is a warning
+            _warn(finding.text)
     client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
     consumer = {name: config[name] for name in (option.name for option in CLIENT_OPTIONS) if name in config}
     places = _places(config)

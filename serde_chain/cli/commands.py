@@ -49,7 +49,7 @@ def check_config(file: Path, topics: tuple[str, ...], as_json: bool) -> None:
         if as_json:
             click.echo(json.dumps(mistake.content, default=str))
         else:
-            complain(mistake)
+            complain(mistake.text)
     if mistakes:
         raise click.exceptions.Exit(FAILED)
 

@@ -12,7 +12,7 @@ import click
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
 from serde_chain.cli.layout import Layout
-from serde_chain.cli.output import Moving, complain, is_terminal, make_folder, printable
+from serde_chain.cli.output import Moving, complain, is_terminal, make_folder, position, printable
 from serde_chain.cli.program import FAILED
 from serde_chain.cli.selection import selecting, selection
 from serde_chain.errors import ContextualError
@@ -143,12 +143,13 @@ class _Printing:
     def _tell(self, message: Any, error: str) -> None:
         self.failed += 1
         if self._as_json:
-            click.echo(json.dumps({**_place(message), "error": error}))
+            click.echo(json.dumps({**position(message), "error": error}))
         else:
             complain(error)
 
     def _save(self, message: Any, folder: Path) -> None:
-        from serde_chain.cli.values import field_json, save
+        from serde_chain.cli.files import save
+        from serde_chain.cli.outline import field_json
 
         saved = save(message, folder)
         self.bytes += saved.size
@@ -157,10 +158,10 @@ class _Printing:
             return
         content = {"key": field_json(message.key()), "file": str(saved.path), "bytes": saved.size}
         images = {"images": [str(path) for path in saved.images]} if saved.images else {}
-        click.echo(json.dumps({**_place(message), **content, **images}))
+        click.echo(json.dumps({**position(message), **content, **images}))
 
     def _show(self, message: Any) -> None:
-        from serde_chain.cli.values import as_line, field_json
+        from serde_chain.cli.outline import as_line, field_json
 
         if self._layout is not None:
             data = self._layout(message)
@@ -171,17 +172,8 @@ class _Printing:
         if self._as_json:
             headers = [(name, field_json(value)) for name, value in message.headers() or ()]
             fields = {"key": field_json(message.key()), "headers": headers, "value": field_json(message.value())}
-            line = json.dumps({**_place(message), **fields})
+            line = json.dumps({**position(message), **fields})
         else:
             line = as_line(message.value())
         self.bytes += len(line)
         click.echo(line)
-
-
-def _place(message: Any) -> dict[str, Any]:
-    return {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp_ms": message.timestamp()[1],
-    }

@@ -16,7 +16,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["is_gzipped_fits", "most_pixels", "picture", "pixels_in"]
+__all__ = ["is_fits", "is_gzipped_fits", "most_pixels", "picture", "pixels_in", "size_in"]
 
 _START: Final = b"SIMPLE  ="
 _BLOCK: Final = 2880
@@ -32,6 +32,11 @@ _PERCENTILES: Final = (0.01, 0.995)
 _SAMPLE: Final = 50_000
 # Cut-outs have 60 pixels a side; a screen has more.
 _LEAST_SIDE: Final = 240
+
+
+def is_fits(data: bytes) -> bool:
+    """Whether the data is a FITS file, gzipped or not, by its first bytes."""
+    return data.startswith(_START) or is_gzipped_fits(data)
 
 
 def is_gzipped_fits(data: bytes) -> bool:
@@ -76,10 +81,21 @@ def pixels_in(data: bytes) -> int:
     Args:
         data: The file, gzipped or not.
     """
+    width, height = size_in(data) or (0, 0)
+    return width * height
+
+
+def size_in(data: bytes) -> tuple[int, int] | None:
+    """The width and height of the image that :func:`picture` would draw; None if there is no picture.
+
+    Args:
+        data: The file, gzipped or not.
+    """
     try:
-        return _head(data).pixels
+        head = _head(data) if is_fits(data) else None
     except (zlib.error, ValueError, KeyError):
-        return 0
+        return None
+    return None if head is None else (head.width, head.height)
 
 
 def picture(data: bytes) -> bytes | None:

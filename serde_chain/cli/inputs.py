@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, Final
 from payload_stores.errors import ContextualError
 from serde_chain.base import Data, Serializer
 from serde_chain.catalogue import SERIALIZE, stage_type
-from serde_chain.cli.values import as_text, from_json
+from serde_chain.cli.outline import as_text, from_json
 from serde_chain.config import Resolved
 from serde_chain.record import Header
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer

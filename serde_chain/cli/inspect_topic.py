@@ -15,9 +15,10 @@ from rich.table import Table
 from serde_chain.catalogue import StageItem, find_format
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
-from serde_chain.cli.output import Screen, iso_time, plain
+from serde_chain.cli.files import save
+from serde_chain.cli.outline import as_line, field_json
+from serde_chain.cli.output import Screen, iso_time, plain, position
 from serde_chain.cli.selection import Selection, selecting, selection
-from serde_chain.cli.values import as_line, field_json, save
 from serde_chain.codecs import codec_of
 from serde_chain.record import KEY, VALUE, RecordContext, get_header
 from serde_chain.schemas.schema_id import split_confluent, split_glue
@@ -200,10 +201,7 @@ def describe(message: Any, formats: Iterable[str] = ("kip1159",)) -> dict[str, A
     """
     headers = [(name, _text(value)) for name, value in _pairs(message.headers())]
     return {
-        "topic": message.topic(),
-        "partition": message.partition(),
-        "offset": message.offset(),
-        "timestamp_ms": message.timestamp()[1],
+        **position(message),
         "headers": headers,
         "key": _field(message.key(), message, KEY, formats),
         "value": _field(message.value(), message, VALUE, formats),

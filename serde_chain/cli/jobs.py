@@ -216,7 +216,7 @@ def audit(
         for row in shown
     ]
     lines += [f"{count - len(shown):,} more"] if count > len(shown) else []
-    lines.append(f"{_counted(references, 'reference')}, {_counted(count, 'problem')}")
+    lines.append(f"{number(references, 'reference')}, {number(count, 'problem')}")
     say({"references": references, "problems": count, "first": shown}, "\n".join(lines), as_json=as_json)
     if count:
         sys.exit(1)
@@ -266,8 +266,8 @@ def migrate(
             from serde_chain.spark.jobs import migrate as run
 
             report = run(spark, source, target, topic, target_topic, checkpoint=folder, progress=told)
-    lines = [f"{_counted(report.records, 'record')} copied, {_counted(report.payloads, 'payload')} moved"]
-    lines += [f"{_counted(report.skipped, 'undecodable record')} skipped"] if report.skipped else []
+    lines = [f"{number(report.records, 'record')} copied, {number(report.payloads, 'payload')} moved"]
+    lines += [f"{number(report.skipped, 'undecodable record')} skipped"] if report.skipped else []
     say({**dataclasses.asdict(report), "checkpoint": folder}, "\n".join(lines), as_json=as_json)
 
 
@@ -373,7 +373,3 @@ def _settings(conf: tuple[str, ...]) -> dict[str, str]:
             raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="--conf")
         settings[key] = value
     return settings
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"

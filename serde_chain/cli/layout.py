@@ -7,8 +7,7 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
-from serde_chain.cli.values import as_line, as_text
-from serde_chain.handles import PayloadHandle
+from serde_chain.cli.outline import as_line, as_text, fetched
 
 __all__ = ["Layout"]
 
@@ -69,12 +68,9 @@ def _escaped(escape: str) -> bytes:
 
 
 def _bytes(value: Any) -> bytes:
-    if value is None:
-        return b""
-    if isinstance(value, PayloadHandle):
-        value = value.read()
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        return bytes(value)
+    value = fetched(value)
+    if value is None or isinstance(value, bytes):
+        return value or b""
     return (value if isinstance(value, str) else as_line(value)).encode("utf-8", "surrogatepass")
 
 

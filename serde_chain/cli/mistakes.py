@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,13 +14,14 @@ from serde_chain import config as configuration
 from serde_chain.base import Stage
 from serde_chain.catalogue import StageItem, make_stage, stage_type
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
+from serde_chain.cli.findings import Finding
 from serde_chain.cli.positions import lines_of
 from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 
-__all__ = ["Checked", "Mistake", "checked", "mistakes"]
+__all__ = ["Checked", "checked", "mistakes"]
 
 # librdkafka reads a configuration key by key, in order: it checks the keys before this one, and never creates a
 # client.
@@ -28,36 +30,16 @@ _END: Final = "serde-chain.end"
 _Chain = type[SerializerChain] | type[DeserializerChain]
 
 
-class Mistake(NamedTuple):
-    """A mistake in a configuration.
-
-    Attributes:
-        error: The mistake.
-        line: Its line in the file, counted from 1; None if it has none, such as a missing key.
-    """
-
-    error: ContextualError
-    line: int | None
-
-    def __str__(self) -> str:
-        return f"line {self.line}: {self.error}" if self.line else str(self.error)
-
-    @property
-    def content(self) -> dict[str, Any]:
-        """The mistake for scripts."""
-        return {"line": self.line, "message": self.error.message, "hint": self.error.hint, **self.error.context}
-
-
 class Checked(NamedTuple):
     """A checked configuration.
 
     Attributes:
         config: The flat configuration; empty if a key cannot be translated into ours.
-        mistakes: Its mistakes, without duplicates.
+        mistakes: Its mistakes, without duplicates, in the order of their lines.
     """
 
     config: Config
-    mistakes: list[Mistake]
+    mistakes: list[Finding]
 
 
 def checked(source: Config | str | Path) -> Checked:
@@ -77,13 +59,11 @@ def checked(source: Config | str | Path) -> Checked:
         lines = lines_of(path, text)
     try:
         config = configuration.load(source)
+        errors = mistakes(config)
     except ConfigError as error:  # a key that cannot be translated
-        return Checked({}, [_at(error, lines)])
-    return Checked(config, [_at(error, lines) for error in mistakes(config)])
-
-
-def _at(error: ContextualError, lines: Mapping[str, int]) -> Mistake:
-    return Mistake(error, lines.get(error.context.get("key", "")))
+        config, errors = {}, [error]
+    found = [Finding.mistake(error, lines.get(error.context.get("key", ""))) for error in errors]
+    return Checked(config, sorted(found, key=lambda each: each.where["line"] or sys.maxsize))
 
 
 def mistakes(config: Config) -> list[ContextualError]:

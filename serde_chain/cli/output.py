@@ -28,6 +28,7 @@ __all__ = [
     "make_folder",
     "number",
     "plain",
+    "position",
     "printable",
     "say",
 ]
@@ -154,6 +155,20 @@ def iso_time(ms: int) -> str:
     with contextlib.suppress(OverflowError):
         return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec="milliseconds").replace("+00:00", "Z")
     return f"{ms} ms"
+
+
+def position(message: Any) -> dict[str, Any]:
+    """A record's position and time, for scripts.
+
+    Args:
+        message: The record, raw or in its final form.
+    """
+    return {
+        "topic": message.topic(),
+        "partition": message.partition(),
+        "offset": message.offset(),
+        "timestamp_ms": message.timestamp()[1],
+    }
 
 
 def is_terminal() -> bool:

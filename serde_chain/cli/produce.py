@@ -12,7 +12,7 @@ import click
 from serde_chain.cli import arguments, inputs
 from serde_chain.cli.arguments import PARTITION, example
 from serde_chain.cli.inputs import InputError, Item, StandardInput
-from serde_chain.cli.output import Moving, complain, say
+from serde_chain.cli.output import Moving, complain, number, say
 from serde_chain.cli.program import FAILED
 from serde_chain.errors import SerializationError
 
@@ -163,7 +163,7 @@ class _Sending:
         """The counts, for people."""
         sent, failed, size = (self.counts[name] for name in ("sent", "failed", "bytes"))
         failures = f", {failed:,} failed" if failed else ""
-        return f"{sent:,} record{'' if sent == 1 else 's'}, {size:,} bytes, sent to {self._topic}{failures}"
+        return f"{number(sent, 'record')}, {size:,} bytes, sent to {self._topic}{failures}"
 
     def send(self, item: Item, key: Any, headers: list[Any], partition: int) -> None:
         """Pass a record to the producer, once it has room.

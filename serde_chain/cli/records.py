@@ -13,11 +13,8 @@ from serde_chain.clients.confluent.times import offsets_at
 from serde_chain.config import Config
 from serde_chain.errors import ContextualError
 
-__all__ = ["RecordUnavailableError", "batches", "open_reader", "places"]
+__all__ = ["RecordUnavailableError", "batches", "last", "open_reader", "places"]
 
-_BATCH: Final = 100
-# Maximum time of one wait, so that Ctrl-C takes effect.
-_TICK_S: Final = 0.5
 # The raised errors contain librdkafka's messages, and a few records need no large queue.
 _QUIET: Final[dict[str, Any]] = {"log_level": 0, "queued.max.messages.kbytes": 16_384}
 
@@ -112,17 +109,6 @@ def _newest(
     return starts
 
 
-def _see(reader: PartitionReader, topic: str, partition: int, *, follow: bool) -> None:
-    """After a long wait, check that the topic still exists, which the client does not report."""
-    if not follow:
-        raise RecordUnavailableError(f"no record came within {reader.timeout_s:g} s", topic=topic, partition=partition)
-    try:
-        reader.count(topic)
-    except RecordUnavailableError as error:
-        if not error.transient:  # otherwise the broker may return
-            raise
-
-
 def batches(
     reader: PartitionReader,
     topic: str,
@@ -147,30 +133,23 @@ def batches(
         RecordUnavailableError: No record arrived in time, the topic is gone, or a partition is unreadable.
     """
     missing = wanted.count
-    ends = {partition: end for partition, (start, end) in where.items() if follow or start < end}
-    if not ends:
-        return
-    reader.assign(topic, {partition: where[partition][0] for partition in ends})
-    waited = 0.0
-    while ends:
-        messages, ended = reader.take(_BATCH, 0)
-        if not messages and not ended:
-            messages, ended = reader.take(1, _TICK_S)
-        waited = 0.0 if messages or ended else waited + _TICK_S
-        if waited >= reader.timeout_s:
-            _see(reader, topic, min(ends), follow=follow)
-            waited = 0.0
-        chosen = [message for message in messages if follow or message.offset() < ends.get(message.partition(), 0)]
-        chosen = [message for message in chosen if wanted.takes(message)][:missing]
+    for messages in reader.batches(topic, where, follow=follow):
+        chosen = [message for message in messages if wanted.takes(message)][:missing]
         if chosen:
             yield chosen
         if missing is not None:
             missing -= len(chosen)
             if missing == 0:
                 return
-        if not follow:
-            done = {m.partition() for m in messages if m.offset() >= ends.get(m.partition(), 0) - 1}
-            done |= {partition for partition, at in ended.items() if at >= ends.get(partition, 0)}
-            for partition in done & ends.keys():
-                del ends[partition]
-                reader.pause(topic, partition)
+
+
+def last(reader: PartitionReader, topic: str, count: int) -> Iterator[list[Any]]:
+    """The records at the last offsets of each partition, some of which have none.
+
+    Args:
+        reader: Reads them.
+        topic: The topic.
+        count: Number of offsets of each partition.
+    """
+    bounds = reader.all_bounds(topic, range(reader.count(topic)))
+    return reader.batches(topic, {at: (max(low, high - count), high) for at, (low, high) in bounds.items()})

@@ -10,7 +10,7 @@ import click
 
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import FILE, example
-from serde_chain.cli.output import Counting, say
+from serde_chain.cli.output import Counting, number, say
 from serde_chain.cli.program import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def replay(  # noqa: PLR0917, click passes them by name
     lines = [f"left: {topic}, partition {left.partition}, offset {left.offset}: {left.why}" for left in report.left]
     lines += [f"{count:,} {_go(count, dry_run)} back in {name}" for name, count in report.replayed.items()]
     total = report.replayed.total()
-    lines += [f"{total:,} dead letter{'' if total == 1 else 's'} replayed" if not dry_run else "nothing was written"]
+    lines += ["nothing was written" if dry_run else f"{number(total, 'dead letter')} replayed"]
     lines += [f"{len(report.left):,} left"] if report.left else []
     if report.unnamed:
         lines.append(

@@ -12,10 +12,11 @@ import click
 
 from serde_chain.cli.arguments import PARTITION
 
-__all__ = ["Selection", "selecting", "selection"]
+__all__ = ["Selection", "parse_time", "selecting", "selection"]
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _DIGITS_OF_SECONDS: Final = 10
+_DAY: Final = re.compile(r"(?P<day>today|yesterday)?\s*(?P<time>[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?", re.IGNORECASE)
 _RANGE: Final = re.compile(r"(\d{1,19})?(?:(\.\.|-)(\d{1,19})?)?")
 
 
@@ -69,22 +70,49 @@ def _offsets(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 
 
 def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
-    """Parse a time: ISO 8601, by default in UTC; or ms since the epoch, or seconds if they have ten digits.
-
-    Ten digits are seconds from 2001 to 2286, and ms of 1970, of which no records are. Redpanda's ``rpk`` tells them
-    apart by their digits too.
-    """
-    if value is None:
-        return None
-    if re.fullmatch(r"\d{1,15}", value):
-        return int(value) * (1000 if len(value) == _DIGITS_OF_SECONDS else 1)
+    """Parse a time: a click callback for :func:`parse_time`."""
     try:
-        time = datetime.fromisoformat(value)
+        return None if value is None else parse_time(value, datetime.now(UTC))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
+
+
+def parse_time(text: str, now: datetime) -> int:
+    """Read a time, by default in UTC, as ms since the epoch.
+
+    ISO 8601; ``11:35``, the last one before now; ``today`` or ``yesterday``, with or without a time; ms since the
+    epoch, or seconds if they have ten digits. Ten digits are seconds from 2001 to 2286, and ms of 1970, of which no
+    records are. Redpanda's ``rpk`` tells them apart by their digits too.
+
+    Args:
+        text: The time.
+        now: The current time.
+
+    Raises:
+        ValueError: It is none of these.
+
+    Example:
+        >>> noon = datetime(2026, 11, 22, 12, tzinfo=UTC)
+        >>> parse_time("11:35", noon), parse_time("12:01", noon), parse_time("yesterday", noon)
+        (1795347300000, 1795262460000, 1795219200000)
+    """
+    text = text.strip()
+    if re.fullmatch(r"\d{1,15}", text):
+        return int(text) * (1000 if len(text) == _DIGITS_OF_SECONDS else 1)
+    match = _DAY.fullmatch(text)
+    try:
+        if match is not None and (match["day"] or match["time"]):
+            hours, _, rest = (match["time"] or "0:00").partition(":")
+            found = datetime.fromisoformat(f"{now.date()}T{hours:0>2}:{rest}+00:00")
+            is_before = match["day"].lower() == "yesterday" if match["day"] else found > now
+            found -= timedelta(days=is_before)
+        else:
+            found = datetime.fromisoformat(text)
     except ValueError:
-        raise click.BadParameter(
-            f"{value!r} is neither ISO 8601, such as 2026-11-22T10:00Z, nor a number of ms or seconds"
+        raise ValueError(
+            f"{text!r} is neither a time, such as 2026-11-22T10:00Z, 11:35 or yesterday, nor a number of ms or seconds"
         ) from None
-    since = ((time if time.tzinfo else time.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
+    since = ((found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
     return max(since, 0)  # negative times have another meaning to a broker
 
 
@@ -98,7 +126,7 @@ _OPTIONS: Final = (
         "since",
         callback=_time,
         metavar="TIMESTAMP",
-        help="Records from this time on: ISO 8601 (UTC), ms, or seconds.",
+        help="Records from this time on (UTC): ISO 8601, 11:35, yesterday, ms, or seconds.",
     ),
     click.option("--last", "newest", type=click.IntRange(1), metavar="N", help="The newest N of each partition."),
     click.option("--key", help="Records with this key only: its text, as stored in the record."),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from serde_chain import Producer
-from serde_chain.cli.values import as_json, as_line
+from serde_chain.cli.outline import as_json, as_line
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.conftest import run
 

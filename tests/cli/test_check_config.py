@@ -75,6 +75,33 @@ def test_ten_mistakes_are_told_with_their_lines(tmp_path: Path) -> None:
     assert {mistake["line"] for mistake in told} >= EXPECTED.keys()
 
 
+def test_doctor_finds_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "client.toml"
+    path.write_text(TOML)
+    told = [json.loads(line) for line in run("check-config", "--json", path, code=1).stdout.splitlines()]
+    assert told == [finding.content for finding in examine(path, ["images"])]
+    assert {(mistake["name"], mistake["level"]) for mistake in told} == {("configuration", "error")}
+    assert told[0]["hint"] == told[0]["change"]
+
+
+def test_deserializers_that_do_not_reverse_the_serializers_are_warned_of(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "bootstrap.servers = 127.0.0.1:1\nvalue.serializers = json, zstd\nvalue.deserializers = json\n"
+        "enable.idempotence = true\nmessage.timeout.ms = 1000\n"
+    )
+    warnings = run("check-config", path).stderr.splitlines()
+    assert warnings[1] == (
+        "Warning: value.serializers has json, zstd, and value.deserializers reverses json. "
+        "Set value.deserializers = zstd, json"
+    )
+    # The broker is not needed for that.
+    names = [(finding.name, finding.level) for finding in examine(path, ["images"], timeout_s=1)]
+    assert names == [
+        ("configuration", "ok"), ("delivery", "warning"), ("deserializers", "error"), ("broker", "error"),
+    ]  # fmt: skip
+
+
 def test_lines_of_properties(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("# a\nvalue.serializers = json, \\\n  zstd\n\njson.shema: {}\njson.shema = []\n")
@@ -107,11 +134,11 @@ def test_lines_of_files_from_elsewhere(tmp_path: Path, mark: bytes, end: bytes) 
                 continue  # no end of a line there
             path.write_bytes(mark + end.join(toml))
         mistakes = checked(path).mistakes
-        assert [(mistake.line, mistake.error.context["key"]) for mistake in mistakes] == [
+        assert [(mistake.where["line"], mistake.where["key"]) for mistake in mistakes] == [
             (4, "value.serializers"),
             (5, "Linger.MS"),
         ]
-        assert "Did you mean linger.ms?" in str(mistakes[1])
+        assert "Did you mean linger.ms?" in mistakes[1].text
 
 
 def test_lines_of_tables(tmp_path: Path) -> None:
@@ -292,7 +319,7 @@ def test_lines_of_a_configuration_in_bakdatas_keys(tmp_path: Path) -> None:
     path.write_text("# Java's\nlarge.message.gs.host = example.org\n")
     assert run("check-config", path, code=1).stderr.startswith("Error: line 2: large.message.gs.host cannot be")
     [check] = examine(path, ["images"])
-    assert check.message.startswith("line 2: large.message.gs.host cannot be")
+    assert check.text.startswith("line 2: large.message.gs.host cannot be")
 
 
 def test_a_record_schema_of_keys_and_values_is_warned_of(tmp_path: Path) -> None:

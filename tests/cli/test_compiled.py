@@ -7,8 +7,7 @@ import pytest
 
 from serde_chain import config as configuration
 from serde_chain.cli.check_config import print_config
-from serde_chain.cli.doctor.base import Look
-from serde_chain.cli.doctor.records import compiled
+from serde_chain.cli.doctor.offline import compiled
 from serde_chain.spark import explain
 from serde_chain.stages.avro.native import find, library, remedy
 
@@ -34,7 +33,7 @@ def test_explain(absence: str | None) -> None:
 
 
 def test_doctor(absence: str | None) -> None:
-    [said] = map(str, compiled(Look(configuration.resolve(CONFIG), ("t",), 1.0)))
+    [said] = map(str, compiled(configuration.resolve(CONFIG)))
     by_fastavro = f"by fastavro, record by record, several times slower than compiled: {absence}. {remedy()[:20]}"
     assert said.removeprefix("ok       avro: ").startswith("compiled" if absence is None else by_fastavro)
 

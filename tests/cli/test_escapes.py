@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from payload_stores.errors import PayloadStoreError
 from serde_chain.cli.commands import commands
-from serde_chain.cli.doctor.base import Check, Level
+from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.output import Counting, Moving, Telling, printable
 from serde_chain.clients.dead_letters import header_name
 from serde_chain.jobs import AuditReport, Problem, Problems
@@ -103,8 +103,8 @@ def invoked(*arguments: object) -> Result:
 
 
 def test_doctor(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def examine(*_arguments: Any, **_options: Any) -> list[Check]:
-        return [Check("records", Level.ERROR, f"cannot be read: {TITLE}", TITLE, TITLE)]
+    def examine(*_arguments: Any, **_options: Any) -> list[Finding]:
+        return [Finding("records", Level.ERROR, f"cannot be read: {TITLE}", TITLE, TITLE)]
 
     monkeypatch.setattr("serde_chain.cli.doctor.examine.examine", examine)
     for more in ([], ["--json"]):

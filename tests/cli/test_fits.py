@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from astropy.io import fits as astropy_fits
 
+from serde_chain.cli.files import files_in, save
 from serde_chain.cli.fits import is_gzipped_fits, most_pixels, picture, pixels_in
-from serde_chain.cli.values import images_in, save
 
 
 def fits(pixels: Any, **more: object) -> bytes:
@@ -120,7 +120,7 @@ def test_a_bomb_is_not_decompressed() -> None:
 def test_cutouts_are_saved_with_pictures(tmp_path: Path) -> None:
     stamp = gzip.compress(fits(star()))
     value = {"objectId": "ZTF1", "cutoutScience": {"fileName": "a", "stampData": stamp}, "other": gzip.compress(b"a")}
-    assert [(name, suffix) for name, _, suffix in images_in(value)] == [(".cutoutScience.stampData", ".fits.gz")]
+    assert [(name, suffix) for name, _, suffix in files_in(value)] == [(".cutoutScience.stampData", ".fits.gz")]
     message = SimpleNamespace(
         topic=lambda: "t", partition=lambda: 0, offset=lambda: 7, key=lambda: None, value=lambda: value
     )
@@ -160,7 +160,7 @@ def test_the_pictures_of_a_record_have_no_more_pixels_than_its_bytes_allow(
         drawn.append(pixels_in(data))
         return picture(data)
 
-    monkeypatch.setattr("serde_chain.cli.values.picture", noted)
+    monkeypatch.setattr("serde_chain.cli.files.picture", noted)
     saved = save(message({f"cutout{at}": image for at in range(count)}), tmp_path)
     assert 0 < sum(drawn) <= most_pixels(count * len(image))
     assert sum(path.name.endswith(".fits.gz") for path in saved.images) == count

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from payload_stores import SupportsDelete, open_store
 from serde_chain import Consumer
-from serde_chain.cli.values import save
+from serde_chain.cli.files import save
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.kip1159 import MARKER
 from tests.cli.conftest import COMMAND, environment, run

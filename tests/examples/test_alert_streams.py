@@ -21,8 +21,8 @@ from pyspark.sql import SparkSession
 
 from examples import raw_to_parquet as example
 from serde_chain import Consumer, DecodeError, DeserializerChain, Producer, RecordContext, SerializerChain
+from serde_chain.cli.files import files_in
 from serde_chain.cli.fits import is_gzipped_fits
-from serde_chain.cli.values import images_in
 from serde_chain.config import load
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 from tests.cli.test_fits import fits, star
@@ -89,7 +89,7 @@ def test_ztf(tmp_path: Path) -> None:
     fastavro.writer(file, ZTF, [ALERT])
     alert = read(configured("ZTF", tmp_path), file.getvalue())
     assert alert == ALERT
-    assert [name for name, data, _ in images_in(alert) if is_gzipped_fits(data)] == [".cutoutScience.stampData"]
+    assert [name for name, data, _ in files_in(alert) if is_gzipped_fits(data)] == [".cutoutScience.stampData"]
 
 
 def test_fink(tmp_path: Path) -> None:

@@ -15,8 +15,7 @@ import pytest
 from serde_chain import DecodeError, DeserializerChain, EncodeError, SchemaRegistryError, SerializerChain
 from serde_chain import config as configuration
 from serde_chain.arrow import Batch
-from serde_chain.cli.doctor.base import Look
-from serde_chain.cli.doctor.records import compiled
+from serde_chain.cli.doctor.offline import compiled
 from serde_chain.record import VALUE
 from serde_chain.spark import explain
 from serde_chain.spark.plan.writing import WritePlan
@@ -282,7 +281,7 @@ def test_arrays_of_other_types_are_refused(array: Any) -> None:
 def test_doctor_says_so() -> None:
     def found(**config: str) -> Iterator[str]:
         settings = {"value.deserializers": "avro", "avro.schema": '"int"', **config}
-        return map(str, compiled(Look(configuration.resolve(settings), ("t",), 1.0)))
+        return map(str, compiled(configuration.resolve(settings)))
 
     assert list(found()) == ["ok       avro: compiled"]
     (off,) = found(**{"avro.native": "off"})

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping
 from functools import partial
-from importlib.resources import files
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import quote, urlencode
 
@@ -22,18 +21,31 @@ from starlette.routing import Route
 
 from payload_stores.errors import ContextualError
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.cli.browse.outline import tree
+from serde_chain.cli.browse.fields import HEAD, Seen, StoredField, seen, stored_fields
+from serde_chain.cli.browse.filters import Filter
+from serde_chain.cli.browse.formats import Formats
+from serde_chain.cli.browse.looks import look, misfit
 from serde_chain.cli.browse.payloads import Payloads, blocks
-from serde_chain.cli.browse.preview import MOST_BYTES, Image, Preview, Previews, Shown, hex_dump
+from serde_chain.cli.browse.preview import (
+    MOST_BYTES,
+    Preview,
+    Shown,
+    fetched_bytes,
+    hex_dump,
+    images_in,
+)
 from serde_chain.cli.browse.rendering import pieces, templates
+from serde_chain.cli.browse.responses import attached, displayed, download, no_icon, saved, static
 from serde_chain.cli.browse.search import Search
 from serde_chain.cli.browse.sizes import Sizes, stored_bytes
 from serde_chain.cli.browse.steps import in_steps
 from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Row, Scan, Topic, asked
-from serde_chain.cli.browse.topics import Topics
+from serde_chain.cli.browse.topics import TopicFacts, Topics
+from serde_chain.cli.files import as_file, file_name, suffix_of
 from serde_chain.cli.inspect_topic import formats_of
+from serde_chain.cli.outline import tree
+from serde_chain.cli.output import number
 from serde_chain.cli.records import RecordUnavailableError
-from serde_chain.cli.values import as_json, file_name, images_in, suffix_of
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
 from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.config import resolve, with_settings
@@ -41,7 +53,7 @@ from serde_chain.errors import SerializationError
 from serde_chain.stages.large_message.options import TIMEOUT
 from serde_chain.wire.large_fields import split
 
-__all__ = ["Pages", "Seen"]
+__all__ = ["Pages"]
 
 _log = logging.getLogger("serde_chain")
 
@@ -51,23 +63,13 @@ T = TypeVar("T")
 _AT_ONCE: Final = 4
 _HEAD: Final = 1024
 _SUFFIX_HEAD: Final = 16
-_MOST_FIELDS: Final = 100
+# References of a record, and of a list, that are asked about.
+_MOST_ASKED: Final = 20
+_MOST_CHECKED: Final = 200
 _CLOSING_S: Final = 3.0
 _NUMBER: Final = re.compile("[0-9]{1,19}")
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_FORM: Final = ("partition", "offsets", "from", "key", "contains")
-
-
-class Seen(NamedTuple):
-    """Whether a reference leads to its payload.
-
-    Attributes:
-        text: The text to show.
-        kind: ``good``, ``bad`` or ``unknown``.
-    """
-
-    text: str
-    kind: str
+_FORM: Final = ("partition", "offsets", "from", "key", "where", "contains")
 
 
 class _Record(NamedTuple):
@@ -107,7 +109,7 @@ class Pages:
         self._config = with_settings(config, {TIMEOUT.name: min(limits)})
         self._readers = Readers(self._config, timeout_s)
         self._topics = Topics(self._config, timeout_s, self._readers)
-        self._formats = formats_of(self._config)
+        self._references = formats_of(self._config)
         self._timeout_s = timeout_s
         self._chains = {
             "key": [item.label for item in resolve(config).of(DESERIALIZE, is_key=True)],
@@ -119,7 +121,7 @@ class Pages:
         self._changed = threading.Condition()
         self._payloads = Payloads(self._config)
         try:
-            self._previews = Previews(self._config)
+            self._formats = Formats(self._config)
         except BaseException:
             self._payloads.close()
             raise
@@ -128,14 +130,15 @@ class Pages:
         self.app = Starlette(
             routes=[
                 Route("/", self._overview),
-                Route("/style.css", partial(_file, "style.css", "text/css")),
-                Route("/script.js", partial(_file, "script.js", "text/javascript")),
-                Route("/favicon.ico", _no_icon),
+                Route("/style.css", partial(static, "style.css", "text/css")),
+                Route("/script.js", partial(static, "script.js", "text/javascript")),
+                Route("/favicon.ico", no_icon),
                 Route(topic, self._list),
                 Route(f"{topic}/newer", self._newer),
                 Route(f"{topic}/search", self._search),
                 Route(f"{topic}/sizes", self._sizes),
                 Route(record, self._show),
+                Route(f"{record}/tree", self._tree),
                 Route(f"{record}/image", self._image),
                 Route(f"{record}/field", self._field),
                 Route(f"{record}/value", self._value),
@@ -174,7 +177,7 @@ class Pages:
         """Wait a few seconds at most for running work, and close the stores."""
         with self._changed:
             self._changed.wait_for(lambda: not self._busy, _CLOSING_S)
-        self._previews.close()
+        self._formats.close()
         self._payloads.close()
         self._readers.close()
 
@@ -189,57 +192,74 @@ class Pages:
 
     async def _list(self, request: Request) -> Response:
         topic, query = self._topic(request), request.query_params
+        asked_for = _form(query)
+        base = f"/topics/{topic.name}"
+        await self._choose(topic, query)
+        if _filter(query):  # of the same form; a field that is filled in counts
+            return RedirectResponse(f"{base}/search?{urlencode(asked_for)}", 303)
 
-        def read(patience: Patience) -> tuple[Page, list[Shown], Any]:
+        def read(patience: Patience) -> tuple[Page, list[Shown], TopicFacts]:
             page = self._page(topic, request, patience)
-            shown = [*self._decoded(page.rows, patience, fetch="fetch" in query)]
+            shown = [*self._decoded(topic, page.rows, patience, fetch="fetch" in query)]
             return page, shown, self._topics.one(topic.name)
 
         page, shown, facts = await self._do(request, read)
         is_checked = "check" in query
-        asked_for = _form(query)
         here = {**asked_for, **{name: query[name] for name in ("at", "to") if query.get(name)}}
         kept = {name: "1" for name in ("check", "fetch") if name in query}
-        base = f"/topics/{topic.name}"
 
         def link(path: str = "", **more: str) -> str:
             return f"{base}{path}?{urlencode({**asked_for, **more})}"
 
-        refers = any("reference" in row.value for row in page.rows)
-
         def again(**more: str) -> str:
             return f"{base}?{urlencode({**here, **kept, **more})}"
 
+        fetched = sum(fetched_bytes(row.value) for row in page.rows)
+        refers = {name for row in page.rows for name in ("reference", "fields") if name in row.value}
         return await self._drawn(
             request,
             "list.html",
-            topic=topic.name,
+            **self._common(topic, query),
             facts=facts,
             page=page,
-            shown=shown,
-            seen=await self._see_all(topic, page.rows) if is_checked else {},
+            **_fitted(shown),
+            seen=await self._see_all(topic, shown) if is_checked else {},
             most=_bytes_of(page.rows),
-            form=dict.fromkeys(_FORM, "") | _form(query),
             older=link(at=page.older, to="older", **kept) if page.older else None,
             newer=link(at=page.newer, to="newer", **kept) if page.newer else None,
             check=again(check="1") if refers and not is_checked else None,
-            fetch=again(fetch="1") if refers and "fetch" not in query else None,
+            fetch=again(fetch="1") if fetched and "fetch" not in query else None,
+            fetched=fetched,
+            whole="reference" in refers,
+            reread=lambda stages: again(format=stages),
             tail=None if page.newer else link("/newer", at=page.end, most=str(_bytes_of(page.rows))),
         )
+
+    def _common(self, topic: Topic, query: Mapping[str, str]) -> dict[str, Any]:
+        """What all pages with the form show."""
+        form = {**dict.fromkeys(_FORM, ""), **_form(query), "format": self._formats.of(topic.name)}
+        return {"topic": topic.name, "form": form}
+
+    async def _choose(self, topic: Topic, query: Mapping[str, str]) -> None:
+        """Remember the format that a form names, or the configured one if it names none."""
+        if query.get("format", self._formats.of(topic.name)) != self._formats.of(topic.name):
+            await in_daemon_thread(self._formats.choose, topic.name, query["format"])
 
     async def _newer(self, request: Request) -> Response:
         """The rows after a position, for a list that is kept up to date by the script."""
         topic = self._topic(request)
 
-        def read(patience: Patience) -> tuple[Page, list[Shown]]:
+        def read(patience: Patience) -> tuple[Page, list[Shown], TopicFacts]:
             page = self._page(topic, request, patience, newer=True)
-            return page, [*self._decoded(page.rows, patience)]
+            return page, [*self._decoded(topic, page.rows, patience)], self._topics.one(topic.name)
 
-        page, shown = await self._do(request, read)
+        page, shown, facts = await self._do(request, read)
         most = request.query_params.get("most", "")
         largest = int(most) if _NUMBER.fullmatch(most) else 0
-        answer = await self._drawn(request, "newer.html", topic=topic.name, shown=shown, seen={}, most=largest)
+        answer = await self._drawn(request, "newer.html", topic=topic.name, **_fitted(shown), seen={}, most=largest)
         answer.headers["x-position"] = page.end
+        if facts.records is not None:
+            answer.headers["x-records"] = number(facts.records, "record")
         return answer
 
     def _page(self, topic: Topic, request: Request, patience: Patience, *, newer: bool | None = None) -> Page:
@@ -250,16 +270,16 @@ class Pages:
     async def _search(self, request: Request) -> Response:
         """The matches, sent as they are found."""
         topic, query = self._topic(request), request.query_params
-        text = query.get("contains", "")
-        if not text:
+        wanted = _filter(query)
+        if not wanted:
             return RedirectResponse(f"/topics/{topic.name}?{urlencode(_form(query))}", 303)
+        await self._choose(topic, query)
         patience = Patience(self._timeout_s)
         scan = topic.scan(asked(query), patience, query.get("at", ""))
-        found = Search(scan, partial(self._decoded, patience=patience), text)
+        found = Search(scan, partial(self._decoded, topic, patience=patience), wanted)
         page = self._templates.get_template("search.html").generate(
-            topic=topic.name,
+            **self._common(topic, query),
             found=found,
-            form=dict.fromkeys(_FORM, "") | _form(query),
             onward=lambda: f"/topics/{topic.name}/search?{urlencode({**_form(query), 'at': scan.rest})}",
             most=0,
             seen={},
@@ -282,43 +302,49 @@ class Pages:
 
     async def _sizes(self, request: Request) -> Response:
         topic, query = self._topic(request), request.query_params
+        await self._choose(topic, query)
 
-        def read(patience: Patience) -> tuple[Sizes, Scan, Any]:
-            sizes, scan = Sizes(), topic.scan(asked(query), patience)
+        def read(patience: Patience) -> tuple[Sizes, Scan, TopicFacts]:
+            sizes, scan, wanted = Sizes(), topic.scan(asked(query), patience), _filter(query)
             for rows in scan.windows():
-                for row in rows:
-                    sizes.add(row.timestamp_ms, row.key, row.value)
+                for shown in self._decoded(topic, rows, patience) if wanted else map(Shown, rows):
+                    if wanted.takes(shown):
+                        sizes.add(shown.row.timestamp_ms, shown.row.key, shown.row.value)
             return sizes, scan, self._topics.one(topic.name)
 
         sizes, scan, facts = await self._do(request, read)
         return await self._drawn(
             request,
             "sizes.html",
-            topic=topic.name,
+            **self._common(topic, query),
             facts=facts,
             sizes=sizes,
             scan=scan,
-            form=dict.fromkeys(_FORM, "") | _form(query),
         )
 
     def _topic(self, request: Request) -> Topic:
         name = request.path_params["topic"]
         if not _NAME.fullmatch(name):
             raise HTTPException(404, "no such topic")
-        return Topic(self._readers, name, self._formats)
+        return Topic(self._readers, name, self._references)
 
-    def _decoded(self, rows: Iterable[Row], patience: Patience, *, fetch: bool = False) -> Iterator[Shown]:
+    def _decoded(
+        self, topic: Topic, rows: Iterable[Row], patience: Patience, *, fetch: bool = False
+    ) -> Iterator[Shown]:
         """The rows with their values, if these are small; an error that is not theirs is told once."""
-        failed = False
+        failed, previews = False, self._formats.previews(topic.name)
         for row in rows:
-            if failed or not self._previews.is_listed(row.key, row.value, fetch=fetch):
+            if failed or not previews.is_listed(row.key, row.value, fetch=fetch):
                 yield Shown(row)
                 continue
+            fields = fetch and "fields" in row.value and fetched_bytes(row.value) > 0
+            data = row.message.value()
             try:
-                yield Shown(row, self._previews.read(row.message, patience))
+                yield Shown(row, previews.read(row.message, patience, fields=fields))
             except SerializationError as error:
                 failed = not error.about_record
-                yield Shown(row, None, error.message)
+                is_here = error.about_record and "reference" not in row.value and data is not None
+                yield Shown(row, None, error.message, look(data) if is_here else None)
             except RecursionError:
                 yield Shown(row, None, "the value is nested too deeply to be shown")
 
@@ -330,8 +356,13 @@ class Pages:
         head, presence = None, None
         if reference is not None:
             head, presence = await asyncio.gather(
-                self._head(topic.name, reference), self._see(topic.name, reference, size)
+                self._head(topic.name, reference, _HEAD), self._see(topic.name, reference, size)
             )
+        fields = stored_fields(value, None if record.preview is None else record.preview.value)
+        known = [each for each in fields if each.reference is not None][:_MOST_ASKED]
+        heads = await asyncio.gather(*(self._head(topic.name, str(each.reference), HEAD) for each in known))
+        begun = {each.path: each.with_head(each_head) for each, each_head in zip(known, heads, strict=True)}
+        checked = await self._see_fields(topic, known)
         stored = record.message.value()
 
         def drawn(patience: Patience) -> Response:
@@ -341,9 +372,11 @@ class Pages:
                 topic=topic.name,
                 tree=None if record.preview is None else tree(record.preview.value),
                 seen=record.seen,
-                fields=_fields(value),
+                fields=[begun.get(each.path, each) for each in fields],
+                checked=checked,
+                look=look(stored) if stored is not None and reference is None and record.problem else None,
                 presence=presence,
-                chains=self._chains,
+                chains=self._chains | ({"value": [chosen]} if (chosen := self._formats.of(topic.name)) else {}),
                 preview=record.preview,
                 problem=record.problem,
                 has_older=record.has_older,
@@ -354,18 +387,29 @@ class Pages:
 
         return await self._do(request, drawn)
 
-    async def _image(self, request: Request) -> Response:
+    async def _tree(self, request: Request) -> Response:
+        """The value's parts, for a row of a list that is expanded in place."""
         topic, (partition, offset) = self._topic(request), _place(request)
-        query = request.query_params
-        field, is_shown = query.get("field", ""), "save" not in query
 
         def drawn(patience: Patience) -> Response:
             record = self._read(topic, partition, offset, patience)
+            outline = None if record.preview is None else tree(record.preview.value)
+            return self._render("tree.html", patience=patience, tree=outline, problem=record.problem)
+
+        return await self._do(request, drawn)
+
+    async def _image(self, request: Request) -> Response:
+        topic, (partition, offset) = self._topic(request), _place(request)
+        query = request.query_params
+        field, is_shown, fields = query.get("field", ""), "save" not in query, "fields" in query
+
+        def drawn(patience: Patience) -> Response:
+            record = self._read(topic, partition, offset, patience, fields=fields)
             images = [] if record.preview is None else record.preview.images
             for image in images:
                 if image.name == field:
                     patience.check()
-                    return _image_of(image, record.message) if is_shown else _saved(image, record.message)
+                    return displayed(image, record.message) if is_shown else saved(image, record.message)
             raise HTTPException(404, record.problem or "the value has no such image")
 
         return await self._do(request, drawn)
@@ -382,28 +426,29 @@ class Pages:
         def opened(patience: Patience) -> Response:
             message = topic.record(partition, offset, patience)
             key = message.key()
-            content = self._previews.field(message, path, patience)
+            content = self._formats.previews(topic.name).field(message, path, patience)
             message.set_key(key)
             if content is None:
                 raise HTTPException(404, "the value has no such field")
-            image = next((Image(*found) for found in images_in(content)), None)
+            image = next(images_in(content), None)
             patience.check()
             if image is None:
-                return _download(content, file_name(message, suffix_of(content[:_SUFFIX_HEAD])))
-            return _image_of(image, message) if is_shown else _saved(image, message)
+                return download(content, file_name(message, suffix_of(content[:_SUFFIX_HEAD])))
+            return displayed(image, message) if is_shown else saved(image, message)
 
         return await self._do(request, opened)
 
     async def _value(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
 
-        def saved(patience: Patience) -> tuple[bytes, str]:
+        def whole(patience: Patience) -> Response:
             record = self._read(topic, partition, offset, patience, fields=True)
             if record.preview is None:
                 raise HTTPException(404, record.problem or "")
-            return _as_file(record.message, record.preview.value)
+            content, suffix = as_file(record.preview.value)
+            return download(content, file_name(record.message, suffix))
 
-        return _download(*await self._do(request, saved))
+        return await self._do(request, whole)
 
     async def _stored(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
@@ -411,7 +456,7 @@ class Pages:
         def stored(patience: Patience) -> Response:
             message = topic.record(partition, offset, patience)
             data = message.value() or b""
-            return _download(data, file_name(message, suffix_of(data[:_SUFFIX_HEAD])))
+            return download(data, file_name(message, suffix_of(data[:_SUFFIX_HEAD])))
 
         return await self._do(request, stored)
 
@@ -432,7 +477,7 @@ class Pages:
         except BaseException:
             file.close()
             raise
-        headers = _attached(file_name(message, suffix_of(head)))
+        headers = attached(file_name(message, suffix_of(head)))
         if request.method == "HEAD":  # the body is not needed
             await in_daemon_thread(file.close)
             return Response(media_type="application/octet-stream", headers=headers)
@@ -472,7 +517,7 @@ class Pages:
             problem = f"the value has {size:,} bytes, but only up to {MOST_BYTES:,} are decoded here"
         else:
             try:
-                preview = self._previews.read(message, patience, fields=fields)
+                preview = self._formats.previews(topic.name).read(message, patience, fields=fields)
             except SerializationError as error:
                 problem = error.message
             except RecursionError:
@@ -481,24 +526,33 @@ class Pages:
         message.set_key(key)
         return _Record(message, seen, preview, problem, offset - 1 in offsets, offset + 1 in offsets)
 
-    async def _head(self, topic: str, reference: str) -> bytes | None:
+    async def _head(self, topic: str, reference: str, length: int) -> bytes | None:
         try:
-            return await in_daemon_thread(self._payloads.head, topic, reference, _HEAD)
+            return await in_daemon_thread(self._payloads.head, topic, reference, length)
         except ContextualError as error:
             _log.debug("the beginning of a payload cannot be shown: %s", error)  # the result of `_see` is shown
             return None
 
-    async def _see_all(self, topic: Topic, rows: list[Row]) -> dict[str, Seen]:
-        sizes = {row.value["reference"]: row.value.get("payload bytes") for row in rows if "reference" in row.value}
-        seen = await asyncio.gather(*(self._see(topic.name, reference, size) for reference, size in sizes.items()))
-        return dict(zip(sizes, seen, strict=True))
+    async def _see_all(self, topic: Topic, rows: Iterable[Shown]) -> dict[str, Seen]:
+        """The references of a list, of values and of fields."""
+        sizes: dict[str, int | None] = {}
+        for row, preview, *_ in rows:
+            if "reference" in row.value:
+                sizes[row.value["reference"]] = row.value.get("payload bytes")
+            fields = stored_fields(row.value, None if preview is None else preview.value)
+            sizes |= {each.reference: each.size for each in fields if each.reference is not None}
+        return await self._seen(topic, dict(islice(sizes.items(), _MOST_CHECKED)))
+
+    async def _see_fields(self, topic: Topic, fields: Iterable[StoredField]) -> dict[str, Seen]:
+        return await self._seen(topic, {str(each.reference): each.size for each in fields})
+
+    async def _seen(self, topic: Topic, sizes: Mapping[str, int | None]) -> dict[str, Seen]:
+        """Whether references resolve, by reference."""
+        found = await asyncio.gather(*(self._see(topic.name, reference, size) for reference, size in sizes.items()))
+        return dict(zip(sizes, found, strict=True))
 
     async def _see(self, topic: str, reference: str, size: int | None) -> Seen:
-        try:
-            is_there = await in_daemon_thread(self._payloads.see, topic, reference, size)
-        except ContextualError as error:
-            return Seen(error.message, "bad")
-        return Seen("yes", "good") if is_there else Seen("not asked: only a download would tell", "unknown")
+        return await in_daemon_thread(seen, self._payloads, topic, reference, size)
 
     async def _drawn(self, request: Request, template: str, **facts: Any) -> Response:
         """A page rendered in a thread, like all that computes: it contains values of any record."""
@@ -516,8 +570,12 @@ class Pages:
         is_absent = isinstance(error, RecordUnavailableError) and not error.transient
         return self._render("message.html", 404 if is_absent else 502, text=str(error))
 
-    async def _misused(self, _request: Request, error: Any) -> Response:
-        return self._render("message.html", 400, text=error.format_message())
+    async def _misused(self, request: Request, error: Any) -> Response:
+        """The form as it was filled in, with what is wrong."""
+        common = self._common(self._topic(request), request.query_params)
+        option = error.param.opts[0].lstrip("-") if isinstance(error, click.BadParameter) and error.param else ""
+        text = f"{option.capitalize()}: {error.message}" if option else error.format_message().replace("--", "")
+        return self._render("misused.html", 400, text=text, **common)
 
     async def _absent(self, _request: Request, error: Any) -> Response:
         return self._render("message.html", error.status_code, text=error.detail)
@@ -526,25 +584,6 @@ class Pages:
         # Texts of foreign errors may contain anything.
         _log.error("the page %s failed: %s", request.url.path, type(error).__name__)
         return self._render("message.html", 500, text=f"This page failed: {type(error).__name__}")
-
-
-def _image_of(image: Image, message: Any) -> Response:
-    """An image to display, or to save where browsers cannot display it."""
-    shown = None if image.media_type is None else image.shown
-    return _saved(image, message) if shown is None else Response(shown, media_type=image.media_type)
-
-
-def _saved(image: Image, message: Any) -> Response:
-    return _download(image.data, file_name(message, image.suffix))
-
-
-async def _file(name: str, media_type: str, _request: Request) -> Response:
-    text = files("serde_chain.cli.browse").joinpath(name).read_text(encoding="utf-8")
-    return Response(text, media_type=media_type)
-
-
-async def _no_icon(_request: Request) -> Response:
-    return Response(status_code=204)  # browsers request one
 
 
 async def _abandoned(_request: Request, _error: Exception) -> Response:
@@ -565,33 +604,22 @@ def _place(request: Request) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
-def _as_file(message: Any, value: Any) -> tuple[bytes, str]:
-    """A value as a file: its content, and its name."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value)
-        return data, file_name(message, suffix_of(data[:_SUFFIX_HEAD]))
-    if isinstance(value, str):
-        return value.encode(), file_name(message, ".txt")
-    return json.dumps(as_json(value)).encode(), file_name(message, ".json")
-
-
-def _fields(seen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The fields of a value that are in the store, as many as are shown."""
-    fields = seen.get("fields", [])
-    return fields[:_MOST_FIELDS] if isinstance(fields, list) else []
-
-
-def _attached(name: str) -> dict[str, str]:
-    return {"content-disposition": f'attachment; filename="{name}"'}
-
-
-def _download(data: bytes, name: str) -> Response:
-    return Response(data, media_type="application/octet-stream", headers=_attached(name))
-
-
 def _form(query: Mapping[str, str]) -> dict[str, str]:
     """The fields of the form that are filled in."""
     return {name: query[name] for name in _FORM if query.get(name)}
+
+
+def _filter(query: Mapping[str, str]) -> Filter:
+    return Filter(query.get("contains", ""), query.get("where", ""))
+
+
+def _fitted(shown: Iterable[Shown]) -> dict[str, Any]:
+    """Rows, and the sentence about the values of another chain, which then takes the place of their errors."""
+    rows = [*shown]
+    sentence = misfit([row.look for row in rows if row.look is not None], sum(row.preview is not None for row in rows))
+    if sentence is not None:
+        rows = [row if row.look is None else row._replace(problem=None) for row in rows]
+    return {"shown": rows, "misfit": sentence}
 
 
 def _bytes(row: Row) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,12 +15,14 @@ from typing import Any, Final, NamedTuple
 import imagesize
 
 from payload_stores.base import PayloadStore
+from serde_chain.cli.browse.looks import Look
 from serde_chain.cli.browse.sizes import stored_bytes
 from serde_chain.cli.browse.topic import Patience, Row
 from serde_chain.cli.decoding import Decoding
-from serde_chain.cli.fits import picture, pixels_in
+from serde_chain.cli.files import files_in
+from serde_chain.cli.fits import picture, pixels_in, size_in
+from serde_chain.cli.outline import as_size, json_text
 from serde_chain.cli.routed import large_fields_config
-from serde_chain.cli.values import as_json, as_size, as_text, images_in
 from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.config import with_settings
 from serde_chain.errors import ConfigError
@@ -31,11 +32,11 @@ from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
 from serde_chain.wire.large_fields import Path
 
-__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "hex_dump"]
+__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "fetched_bytes", "hex_dump", "images_in"]
 
 MOST_BYTES: Final = 16 << 20
 """Maximum size of a payload, or value within a record, that is fetched and decoded for a page."""
-_MOST_TEXT: Final = 100_000
+_MOST_PARTS_SEEN: Final = 100_000
 # Limits the parts of a value, of which a page shows the beginning: a few hundred bytes may decompress to millions.
 _MOST_PARTS: Final = 1_000_000
 _MOST_IMAGES: Final = 20
@@ -87,6 +88,13 @@ class Image:
         return _MEDIA_TYPES.get(self.suffix) if _pixels(self.data) <= _MOST_PIXELS else None
 
     @property
+    def label(self) -> str:
+        """Its type, and its size in pixels if they are drawn."""
+        size = size_in(self.data) if self._is_fits else None
+        pixels = "" if size is None else f", {size[0]:,} \N{MULTIPLICATION SIGN} {size[1]:,}"
+        return f"{self.suffix[1:].upper()}{pixels}"
+
+    @property
     def _is_fits(self) -> bool:
         return self.suffix.startswith(".fits")
 
@@ -97,7 +105,8 @@ class Preview:
 
     Attributes:
         value: The chain's result.
-        key: The key chain's result, as text.
+        key_value: The key chain's result.
+        key: The same as text.
         text: The value as text, cut if long; None for bytes that are not text.
         is_cut: Whether it was cut.
         size: Size of bytes or text, in bytes.
@@ -105,6 +114,7 @@ class Preview:
     """
 
     value: Any
+    key_value: Any
     key: str
     text: str | None
     is_cut: bool
@@ -124,11 +134,13 @@ class Shown(NamedTuple):
         row: The record.
         preview: Its value; None if it is not decoded.
         problem: The reason if it is undecodable.
+        look: What it looks like then; None if its surroundings are at fault.
     """
 
     row: Row
     preview: Preview | None = None
     problem: str | None = None
+    look: Look | None = None
 
 
 class Previews:
@@ -177,17 +189,17 @@ class Previews:
             value = read.message.value()
             if isinstance(value, PayloadHandle):
                 value = value.read()
-            key, _ = _as_text(_beginning(read.message.key()))
-            shown = _beginning(value)
-            text, is_cut = _as_text(shown)
+            key, _ = json_text(read.message.key())
+            text, is_cut = json_text(value)
             size = len(value) if isinstance(value, (bytes, bytearray, memoryview, str)) else None
             return Preview(
                 value,
+                read.message.key(),
                 key or as_size(read.message.key()),
                 text,
                 is_cut,
                 size,
-                [Image(*image) for image in islice(images_in(shown), _MOST_IMAGES)],
+                [*images_in(value)],
             )
 
     def is_listed(self, key: Mapping[str, Any], value: Mapping[str, Any], *, fetch: bool) -> bool:
@@ -201,8 +213,7 @@ class Previews:
         if max(key.get("bytes", 0), value.get("bytes", 0)) > _MOST_LISTED:
             return False
         if "reference" in key or "reference" in value or ("fields" in value and self._lazy is self._decoding):
-            stored = stored_bytes(value)
-            return fetch and stored is not None and stored <= _MOST_FETCHED
+            return fetch and fetched_bytes(value) > 0
         return True
 
     def field(self, message: Any, path: Path, patience: Patience) -> bytes | None:
@@ -246,38 +257,26 @@ class Previews:
             self._lazy.close()
 
 
+def fetched_bytes(described: Mapping[str, Any]) -> int:
+    """The bytes that a list fetches for a value on request: none of those with more than 1 MiB in the store.
+
+    Args:
+        described: The value, as described by :func:`~serde_chain.cli.inspect_topic.describe`.
+    """
+    stored = stored_bytes(described) or 0
+    return stored if stored <= _MOST_FETCHED else 0
+
+
+def images_in(value: Any) -> Iterator[Image]:
+    """The first images in a value."""
+    found = files_in(value, room=iter(range(_MOST_PARTS_SEEN)), arrays=False)
+    return (Image(*image) for image in islice(found, _MOST_IMAGES))
+
+
 def _pixels(image: bytes) -> float:
     """The number of pixels that an image claims; infinite if unreadable."""
     width, height = imagesize.get(BytesIO(image[:_HEAD]), exif_rotation=False)  # -1 and -1 if unreadable
     return width * height if width >= 0 else math.inf
-
-
-def _beginning(value: Any, room: Iterator[int] | None = None) -> Any:
-    """A value up to the number of items shown: an object of some MB may have millions."""
-    room = iter(range(_MOST_TEXT)) if room is None else room
-    if isinstance(value, Mapping):
-        return {name: _beginning(item, room) for (name, item), _ in zip(value.items(), room, strict=False)}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_beginning(item, room) for item, _ in zip(value, room, strict=False)]
-    return "<in the store>" if isinstance(value, PayloadHandle) else value
-
-
-def _as_text(value: Any) -> tuple[str | None, bool]:
-    """A value as text up to a maximum length, and whether it is cut: objects as JSON, line by line."""
-    if isinstance(value, (bytes, bytearray, memoryview)):
-        text = as_text(bytes(value))
-    elif isinstance(value, str):
-        text = value
-    else:
-        # Piece by piece: an object's text may be far larger than the object.
-        pieces, length = [], 0
-        for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(as_json(value, as_size)):
-            pieces.append(piece)
-            length += len(piece)
-            if length > _MOST_TEXT:
-                break
-        text = "".join(pieces)
-    return (None, False) if text is None else (text[:_MOST_TEXT], len(text) > _MOST_TEXT)
 
 
 def hex_dump(data: bytes) -> str:

@@ -10,8 +10,9 @@ from typing import Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from serde_chain.cli.browse.outline import cut, summary
+from serde_chain.cli.browse.fields import stored_fields
 from serde_chain.cli.browse.sizes import stored_bytes
+from serde_chain.cli.outline import as_size, cut, summary
 
 __all__ = ["pieces", "templates"]
 
@@ -27,6 +28,7 @@ def templates() -> Environment:
     )
     made.filters |= {
         "time": _time, "cut": _cut, "stored": stored_bytes, "summary": summary, "bar": _bar, "size": _size,
+        "megabytes": _megabytes, "as_size": as_size, "stored_fields": stored_fields,
     }  # fmt: skip
     return made
 
@@ -61,6 +63,10 @@ def _cut(value: object, length: int = 300) -> str:
 def _bar(count: int, most: int) -> float:
     """The length of a bar in percent, on a logarithmic scale."""
     return round(100 * math.log1p(count) / math.log1p(max(most, count, 1)), 1)
+
+
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:,.1f} MB"
 
 
 def _size(count: int) -> str:

@@ -1,4 +1,4 @@
-// Keeps the newest page of a topic up to date, while the box "Live" is checked.
+// Keeps the newest page of a topic up to date, while the box "Live" is checked; fills in a picked time; expands rows.
 "use strict";
 
 const PAUSE_MS = 1500;
@@ -21,6 +21,9 @@ if (box) {
       const position = answer.headers.get("x-position");
       if (position) address.searchParams.set("at", position);
       rows.prepend(part.content);
+      const facts = document.querySelector("p.facts");
+      const records = answer.headers.get("x-records");
+      if (records) facts.textContent = facts.textContent.replace(/[0-9,]+ records?/, records);
       while (rows.rows.length > MOST_ROWS) rows.deleteRow(-1);
       status.textContent = `updated ${new Date().toISOString().slice(11, 19)} UTC`;
     } catch (error) {
@@ -36,3 +39,30 @@ if (box) {
     else status.textContent = "";
   });
 }
+
+for (const picker of document.querySelectorAll("input[data-into]")) {
+  picker.hidden = false;
+  picker.addEventListener("change", () => {
+    picker.form.elements[picker.dataset.into].value = picker.value;
+  });
+}
+
+// "toggle" does not bubble; rows that come later are expanded too.
+document.addEventListener(
+  "toggle",
+  async (event) => {
+    const details = event.target;
+    const from = details.dataset.from;
+    if (!from || !details.open || details.children.length > 1) return;
+    const part = document.createElement("div");
+    details.append(part);
+    try {
+      const answer = await fetch(from);
+      if (!answer.ok) throw new Error(`the server answers ${answer.status}`);
+      part.innerHTML = await answer.text();
+    } catch (error) {
+      part.textContent = `not shown: ${error.message}`;
+    }
+  },
+  true,
+);

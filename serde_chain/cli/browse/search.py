@@ -1,4 +1,4 @@
-"""Searching a topic for a text."""
+"""Searching a topic for records that match a filter."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from payload_stores.errors import ContextualError
+from serde_chain.cli.browse.filters import Filter
 from serde_chain.cli.browse.preview import Shown
 from serde_chain.cli.browse.topic import Scan
 
@@ -16,12 +17,12 @@ _MOST_FOUND: Final = 200
 
 
 class Search:
-    """The records that contain a text in key, value or reference, as they are found.
+    """The records that match a filter, as they are found.
 
     Args:
         scan: The records.
         show: Decodes some of them.
-        text: The text, in upper or lower case.
+        wanted: Which of them are matches.
 
     Attributes:
         scan: The records; says how far it has read.
@@ -29,17 +30,17 @@ class Search:
         problem: The reason if the search could not go on.
     """
 
-    def __init__(self, scan: Scan, show: Callable[..., Iterable[Shown]], text: str) -> None:
+    def __init__(self, scan: Scan, show: Callable[..., Iterable[Shown]], wanted: Filter) -> None:
         self.scan = scan
         self.count = 0
         self.problem: str | None = None
-        self._show, self._text = show, text.casefold()
+        self._show, self._wanted = show, wanted
 
     def __iter__(self) -> Iterator[list[Shown]]:
         """The matches, some at a time."""
         try:
             for rows in self.scan.windows(self._is_enough):
-                found = [shown for shown in self._show(rows) if self._matches(shown)]
+                found = [shown for shown in self._show(rows) if self._wanted.takes(shown)]
                 self.count += len(found)
                 yield sorted(found, key=_order, reverse=not self.scan.is_forward)
         except ContextualError as error:
@@ -47,13 +48,6 @@ class Search:
 
     def _is_enough(self) -> bool:
         return self.count >= _MOST_FOUND
-
-    def _matches(self, shown: Shown) -> bool:
-        row, preview = shown.row, shown.preview
-        texts = [field.get(name, "") for field in (row.key, row.value) for name in ("begins with", "reference")]
-        if preview is not None:
-            texts += [preview.key, preview.text]
-        return any(self._text in text.casefold() for text in texts if text)
 
 
 def _order(shown: Shown) -> tuple[int, int]:

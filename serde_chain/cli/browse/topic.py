@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
@@ -352,7 +352,7 @@ class Walk:
             RecordUnavailableError: A record did not arrive in time, or a partition is unreadable.
         """
         # Records with other keys count too: time and number limits apply to the records read.
-        for batch in batches(self._reader, self._topic.name, window, replace(self._wanted, key=None)):
+        for batch in self._reader.batches(self._topic.name, window):
             check()
             self._read += sum(map(len, batch))
             yield from (self._topic.row(message) for message in batch if self._wanted.takes(message))

@@ -1,29 +1,23 @@
-"""The result of a check, and the data shared by all checks."""
+"""The data shared by all checks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, TypeAlias
 
 from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError
+from serde_chain.cli.findings import Finding
+from serde_chain.cli.records import RecordUnavailableError, open_reader
 from serde_chain.cli.routed import config_of, large_fields_config, large_message_config
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.config import Resolved
-from serde_chain.errors import ContextualError
 
-__all__ = ["Check", "Checks", "Finding", "Level", "Look", "TopicFacts", "UnknownError", "change_for"]
+__all__ = ["Checks", "Look", "TopicFacts", "change_for"]
 
 TIMEOUT_S: Final = 10.0
 _CENTURY_MS: Final = 36_525 * 86_400_000
-
-
-class UnknownError(ContextualError):
-    """The broker does not report a fact that a check needs."""
-
-    context_fields = ("topic", "partition", "offset")
 
 
 def change_for(error: PayloadStoreError, permit: str, *, otherwise: str | None = None) -> str:
@@ -37,67 +31,6 @@ def change_for(error: PayloadStoreError, permit: str, *, otherwise: str | None =
     if isinstance(error, PayloadAccessDeniedError):
         return f"{error.hint}. If they are right: {permit[0].lower()}{permit[1:]}" if error.hint else permit
     return error.hint or otherwise or permit
-
-
-class Level(StrEnum):
-    """The severity."""
-
-    OK = "ok"
-    WARNING = "warning"
-    ERROR = "error"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A problem of one record.
-
-    Attributes:
-        partition: The record's partition.
-        offset: Its offset.
-        timestamp_ms: Its time, in ms since the epoch.
-        message: The problem.
-        change: The remedy.
-        reference: The address of its payload, if that is the problem.
-    """
-
-    partition: int
-    offset: int
-    timestamp_ms: int
-    message: str
-    change: str
-    reference: str | None = None
-
-
-@dataclass(frozen=True)
-class Check:
-    """The result of a check.
-
-    Attributes:
-        name: Name of the check, for scripts.
-        level: The severity.
-        message: The finding, with its numbers.
-        change: The remedy; None if there is nothing to do.
-        topic: The topic concerned; None for all.
-        records: The records concerned, if the check reads records.
-        facts: The finding's parts for scripts, such as a schema's subject and id.
-
-    Example:
-        >>> print(Check("threshold", Level.ERROR, "it is above the topic's limit", "Set it to 900000", "images"))
-        error    threshold (images): it is above the topic's limit. Set it to 900000
-    """
-
-    name: str
-    level: Level
-    message: str
-    change: str | None = None
-    topic: str | None = None
-    records: tuple[Finding, ...] = ()
-    facts: Mapping[str, str | int | None] = field(default_factory=dict)
-
-    def __str__(self) -> str:
-        about = f" ({self.topic})" if self.topic else ""
-        change = f". {self.change}" if self.change else ""
-        return f"{self.level:<8} {self.name}{about}: {self.message}{change}"
 
 
 @dataclass(frozen=True)
@@ -184,9 +117,7 @@ class Look:
 
     def reader(self) -> PartitionReader:
         """A reader of the topics, without a group."""
-        return PartitionReader(
-            self.config.settings, "serde-chain", failure=UnknownError, timeout_s=self.timeout_s, log_level=0
-        )
+        return open_reader(self.config.settings, self.timeout_s)
 
     @cached_property
     def admin(self) -> Any:
@@ -202,7 +133,7 @@ class Look:
         """The broker's settings of a topic; None if this user may not read them.
 
         Raises:
-            UnknownError: The broker does not answer.
+            RecordUnavailableError: The broker does not answer.
         """
         if topic not in self._facts:
             self._facts[topic] = self._ask(topic)
@@ -221,7 +152,7 @@ class Look:
             reason = error.args[0] if isinstance(error, KafkaException) else None
             if reason is not None and reason.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
                 return None
-            raise UnknownError(
+            raise RecordUnavailableError(
                 f"the broker did not return its configuration: {reason or 'no answer'}", topic=topic
             ) from error
         value = {name: entry.value for name, entry in entries.items()}
@@ -235,5 +166,5 @@ class Look:
         )
 
 
-Checks: TypeAlias = Callable[[Look], Iterator[Check]]
+Checks: TypeAlias = Callable[[Look], Iterator[Finding]]
 """A group of checks: its results are printed in this order."""

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
 
 import click
-from rich.table import Table
 
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
-from serde_chain.cli.output import Screen, iso_time, number, plain, say
+from serde_chain.cli.findings import Level, rows
+from serde_chain.cli.output import Screen, number, say
 from serde_chain.cli.program import FAILED
 
-if TYPE_CHECKING:
-    from serde_chain.cli.doctor.base import Finding
-
 __all__ = ["doctor"]
-
-_ROWS: Final = 20
 
 
 @click.command(epilog=example("doctor client.toml images --write", "doctor client.toml images --strict --json"))
@@ -49,7 +41,6 @@ def doctor(  # noqa: PLR0917, click passes them by name
     tested: a tiny payload is written to each store, read and deleted; no record is produced, and no schema
     registered. Exit code 1: there is an error; with --strict, also for a warning.
     """
-    from serde_chain.cli.doctor.base import Level
     from serde_chain.cli.doctor.examine import examine
 
     counts: Counter[str] = Counter()
@@ -57,33 +48,11 @@ def doctor(  # noqa: PLR0917, click passes them by name
     for check in examine(config, topics, timeout_s=timeout, tries=write):
         counts[check.level] += 1
         if not (quiet and check.level is Level.OK):
-            say(dataclasses.asdict(check), str(check), as_json=as_json)
+            say(check.content, str(check), as_json=as_json)
             if check.records and not as_json:
-                screen.print(_table(check.records))
+                screen.print(rows(check.records))
     if not as_json:
         wrong = ", ".join(number(counts[level], level) for level in (Level.WARNING, Level.ERROR))
         click.echo(f"{counts[Level.OK]:,} ok, {wrong}")
     if counts[Level.ERROR] or (strict and counts[Level.WARNING]):
         raise click.exceptions.Exit(FAILED)
-
-
-def _table(findings: Sequence[Finding]) -> Table:
-    layout = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    layout.add_column("partition", justify="right", no_wrap=True)
-    layout.add_column("offset", justify="right", no_wrap=True)
-    layout.add_column("time", no_wrap=True)
-    layout.add_column("problem, and what to do")
-    groups: dict[tuple[str, str], list[Finding]] = {}
-    for each in findings:
-        groups.setdefault((each.message, each.change), []).append(each)
-    for equal in list(groups.values())[:_ROWS]:
-        first, last = equal[0], equal[-1]
-        parts = [first.message, first.change, f"Its reference: {first.reference}" if first.reference else ""]
-        if first is not last:
-            more = number(len(equal) - 1, "more record")
-            parts.append(f"The same with {more}, up to offset {last.offset} of partition {last.partition}")
-        text = " ".join(part if part.endswith((".", "?")) else f"{part}." for part in parts if part)
-        layout.add_row(str(first.partition), str(first.offset), iso_time(first.timestamp_ms), plain(text))
-    if len(groups) > _ROWS:
-        layout.add_row("", "", "", f"{len(groups) - _ROWS:,} more problems: --json shows all")
-    return layout

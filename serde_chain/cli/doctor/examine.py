@@ -7,25 +7,25 @@ from pathlib import Path
 from typing import Final
 
 from serde_chain import config as configuration
-from serde_chain.cli.doctor.base import TIMEOUT_S, Check, Checks, Level, Look
-from serde_chain.cli.doctor.records import compiled, readers
+from serde_chain.cli.doctor.base import TIMEOUT_S, Checks, Look
+from serde_chain.cli.doctor.offline import offline
+from serde_chain.cli.doctor.records import readers
 from serde_chain.cli.doctor.schemas import schemas
 from serde_chain.cli.doctor.stores import journal, stores
-from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, deliveries, permissions, sizes, topics
-from serde_chain.cli.mistakes import Mistake, checked
+from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, permissions, sizes, topics
+from serde_chain.cli.findings import Finding, Level
+from serde_chain.cli.mistakes import checked
 from serde_chain.config import Config
-from serde_chain.errors import ConfigError, ContextualError, MissingDependencyError
+from serde_chain.errors import ConfigError, ContextualError
 
 __all__ = ["FAMILIES", "examine"]
 
 FAMILIES: Final[tuple[Checks, ...]] = (
     permissions,
     sizes,
-    deliveries,
     cleanup,
     dead_letters,
     schemas,
-    compiled,
     stores,
     journal,
     clocks,
@@ -36,7 +36,7 @@ FAMILIES: Final[tuple[Checks, ...]] = (
 
 def examine(
     config: Config | str | Path, names: Iterable[str], *, timeout_s: float = TIMEOUT_S, tries: bool = False
-) -> Iterator[Check]:
+) -> Iterator[Finding]:
     """Find mismatches between a configuration and its topics, stores and registry.
 
     Nothing is changed: no record is produced, no schema registered, no group joined, and no payload topic created.
@@ -61,12 +61,14 @@ def examine(
     try:
         config, wrong = checked(config)
     except ConfigError as error:
-        wrong = [Mistake(error, None)]
-    yield from (_mistake(error, line) for error, line in wrong)
+        wrong = [Finding.mistake(error)]
+    yield from wrong
     if wrong:
         return
-    yield Check("configuration", Level.OK, "no mistakes")
-    look = Look(configuration.resolve(config), tuple(dict.fromkeys(names)), timeout_s)
+    yield Finding("configuration", Level.OK, "no mistakes")
+    resolved = configuration.resolve(config)
+    yield from offline(resolved)
+    look = Look(resolved, tuple(dict.fromkeys(names)), timeout_s)
     there = []
     try:
         for check in topics(look):
@@ -74,7 +76,7 @@ def examine(
             if check.level is Level.OK and check.topic is not None:
                 there.append(check.topic)
     except ContextualError as error:
-        yield Check("broker", Level.ERROR, error.message, error.hint)
+        yield Finding("broker", Level.ERROR, error.message, error.hint)
         return
     missing = tuple(topic for topic in look.topics if topic not in there)
     look = Look(look.config, tuple(there), timeout_s, missing, tries=tries)
@@ -82,14 +84,9 @@ def examine(
         yield from _made(family, look)
 
 
-def _made(family: Checks, look: Look) -> Iterator[Check]:
+def _made(family: Checks, look: Look) -> Iterator[Finding]:
     """The results of a group. A failure of the check itself becomes an error; the other groups go on."""
     try:
         yield from family(look)
     except ContextualError as error:
-        yield Check(family.__name__, Level.ERROR, f"the check failed: {error.message}", error.hint)
-
-
-def _mistake(error: ContextualError, line: int | None) -> Check:
-    name = "extras" if isinstance(error, MissingDependencyError) else "configuration"
-    return Check(name, Level.ERROR, f"line {line}: {error.message}" if line else error.message, error.hint)
+        yield Finding(family.__name__, Level.ERROR, f"the check failed: {error.message}", error.hint)

@@ -9,14 +9,15 @@ from typing import Final
 from payload_stores import propose_expiration
 from payload_stores.base import Lifetimes, PayloadStore, SupportsDelete, SupportsExpiration, SupportsLifetimes
 from payload_stores.errors import PayloadStoreError
-from serde_chain.cli.doctor.base import Check, Level, TopicFacts, change_for
+from serde_chain.cli.doctor.base import TopicFacts, change_for
+from serde_chain.cli.findings import Finding, Level
 
 __all__ = ["lifetime"]
 
 _DAY_MS: Final = 86_400_000
 
 
-def lifetime(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, is_folder: bool) -> Iterator[Check]:
+def lifetime(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, is_folder: bool) -> Iterator[Finding]:
     """Compare the ages at which a store deletes payloads with the topic's retention.
 
     Args:
@@ -38,11 +39,11 @@ def lifetime(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, i
             otherwise="Make sure that the store keeps payloads longer than the topic keeps records",
         )
         message = f"the store does not report when it deletes payloads: {error.message}"
-        yield Check("retention", Level.WARNING, message, change, topic)
+        yield Finding("retention", Level.WARNING, message, change, topic)
         return
     level, message, advice = _compared(ages, name, topic, facts)
     rules = "" if level is Level.OK or not ages.rules else f" ({'; '.join(ages.rules)})"
-    yield Check("retention", level, f"{message}{rules}", advice, topic)
+    yield Finding("retention", level, f"{message}{rules}", advice, topic)
 
 
 def _same(age: timedelta | None) -> Lifetimes:
@@ -50,7 +51,7 @@ def _same(age: timedelta | None) -> Lifetimes:
     return Lifetimes(age, age)
 
 
-def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, is_folder: bool) -> Iterator[Check]:
+def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, is_folder: bool) -> Iterator[Finding]:
     """The advice for a store whose expiration cannot be read; ``orphans`` shows whether it is followed."""
     proposed = None if facts.longest_ms is None else propose_expiration(facts.longest_ms)
     if proposed is None:
@@ -62,7 +63,7 @@ def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, i
     else:
         message = f"the store {name} does not report whether its server deletes payloads"
         change = f"Use {rule}, or r{sweep}" if isinstance(store, SupportsDelete) else f"Use {rule}"
-    yield Check("retention", Level.OK, f"{message}, while the topic deletes records", change, topic)
+    yield Finding("retention", Level.OK, f"{message}, while the topic deletes records", change, topic)
 
 
 def _compared(ages: Lifetimes, name: str, topic: str, facts: TopicFacts) -> tuple[Level, str, str | None]:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
-from serde_chain.cli.doctor.base import Check, Level, Look
-from serde_chain.cli.shared_schemas import shared_schemas
+from serde_chain.cli.doctor.base import Look
+from serde_chain.cli.findings import Finding, Level
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import KEY, VALUE, RecordContext
 from serde_chain.schemas.http_settings import LOGIN
@@ -40,10 +40,8 @@ _ENDPOINT: Final = (
 _KINDS: Final = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON"}
 
 
-def schemas(look: Look) -> Iterator[Check]:
+def schemas(look: Look) -> Iterator[Finding]:
     """Whether the registries answer, and which schemas keys and values have there."""
-    for message, change in shared_schemas(look.config):
-        yield Check("schemas", Level.WARNING, message, change)
     asked: list[tuple[Mapping[str, object], bool]] = []
     for is_key in (True, False):
         settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
@@ -59,10 +57,10 @@ def schemas(look: Look) -> Iterator[Check]:
             yield from _schemas(look, is_key=is_key)
 
 
-def _registry(config: Mapping[str, object]) -> Check:
+def _registry(config: Mapping[str, object]) -> Finding:
     address = URL.read(config)
     if address is not None and (wrong := wrong_host(address)) is not None:
-        return Check("registry", Level.ERROR, wrong, _ENDPOINT)
+        return Finding("registry", Level.ERROR, wrong, _ENDPOINT)
     try:
         _ask(config)
     except SchemaRegistryError as error:
@@ -70,8 +68,8 @@ def _registry(config: Mapping[str, object]) -> Check:
         path = None if error.transient else _right_path(config)
         if path is not None:
             change = f"Set {URL.name} to {path}"
-        return Check("registry", Level.ERROR, error.message, change)
-    return Check("registry", Level.OK, "it answers")
+        return Finding("registry", Level.ERROR, error.message, change)
+    return Finding("registry", Level.OK, "it answers")
 
 
 def _ask(config: Mapping[str, object]) -> None:
@@ -116,7 +114,7 @@ def _right_path(config: Mapping[str, object]) -> str | None:
     return None
 
 
-def _schemas(look: Look, *, is_key: bool) -> Iterator[Check]:
+def _schemas(look: Look, *, is_key: bool) -> Iterator[Finding]:
     """The schema of keys or of values: the writers', or the readers' if the configuration only reads."""
     field, side = KEY if is_key else VALUE, SERIALIZE if look.writes else DESERIALIZE
     items = look.config.of(side, is_key=is_key)
@@ -127,7 +125,7 @@ def _schemas(look: Look, *, is_key: bool) -> Iterator[Check]:
         chain = f"its chain has {stages}" if items else f"there are no {field}.{side.word}s"
         foreign = ", ".join(each.label for each in items if not _is_ours(each, side))
         message = f"not checked: {foreign} may have one of their own" if foreign else f"no schema: {chain}"
-        yield Check(name, Level.OK, message, facts={"field": field})
+        yield Finding(name, Level.OK, message, facts={"field": field})
         return
     with ExitStack() as stack:
         stage: object = make_stage(item, look.config.settings, is_key=is_key, side=side)
@@ -135,10 +133,10 @@ def _schemas(look: Look, *, is_key: bool) -> Iterator[Check]:
             stack.callback(stage.close)
         schema = stage.stage_schema() if isinstance(stage, HasSchema) else None
         if schema is None:
-            yield Check(name, Level.OK, f"no schema: {item.label} has none", facts={"field": field})
+            yield Finding(name, Level.OK, f"no schema: {item.label} has none", facts={"field": field})
         elif schema.registry is None:
             facts = {"field": field, "type": schema.kind, "name": schema.name}
-            yield Check(name, Level.OK, f"{_words(schema)}; no registry", facts=facts)
+            yield Finding(name, Level.OK, f"{_words(schema)}; no registry", facts=facts)
         else:
             settings = item.settings(look.config.settings, is_key=is_key)
             used = _Used(schema, schema.registry, field, look, AUTO_REGISTER.read(settings))
@@ -174,12 +172,12 @@ class _Used(NamedTuple):
     look: Look
     registers: bool
 
-    def check(self, topic: str) -> Check:
+    def check(self, topic: str) -> Finding:
         """The schema's version in a topic's subject."""
         schema, name = self.schema, f"{self.field} schema"
         ctx = RecordContext(topic, self.field)
         if schema.name is None and self.registry.subject(ctx, "a") != self.registry.subject(ctx, "b"):
-            return Check(
+            return Finding(
                 name, Level.OK, f"{_words(schema)}s are named by records", topic=topic, facts=self._facts(None)
             )
         try:
@@ -195,18 +193,18 @@ class _Used(NamedTuple):
                 return self._missing(topic, subject, schema.text or "")
         except SchemaRegistryError as error:
             level = Level.ERROR if self.look.writes else Level.WARNING
-            return Check(name, level, f"the schema was not found: {error.message}", error.hint, topic)
+            return Finding(name, level, f"the schema was not found: {error.message}", error.hint, topic)
         named = schema._replace(name=schema.name or _name(found.text, schema.kind))
         key = found.key if isinstance(found.key, int) else str(found.key)
         facts = {**self._facts(subject), "id": key, "version": found.version, "name": named.name}
         version = "" if found.version is None else f", version {found.version}"
         latest = " (the latest)" if schema.text is None and found.version is not None else ""
         message = f"{_words(named)}: subject {subject}{version}{latest}, id {key}"
-        return Check(name, Level.OK, message, topic=topic, facts=facts)
+        return Finding(name, Level.OK, message, topic=topic, facts=facts)
 
-    def _missing(self, topic: str, subject: str, text: str) -> Check:
+    def _missing(self, topic: str, subject: str, text: str) -> Finding:
         """The subject does not have the schema."""
-        found = Check(
+        found = Finding(
             f"{self.field} schema",
             Level.OK,
             f"{_words(self.schema)} is not registered under the subject {subject}",

@@ -26,8 +26,9 @@ from payload_stores.local import LocalStore
 from payload_stores.local.folders import MARKER
 from payload_stores.middleware.base import Middleware
 from payload_stores.registry import StoreItem
-from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, change_for
+from serde_chain.cli.doctor.base import Look, TopicFacts, change_for
 from serde_chain.cli.doctor.lifetimes import lifetime
+from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.output import number
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import JOURNAL_PATH, STORE
@@ -49,7 +50,7 @@ _SHARED: Final = frozenset({
 })  # fmt: skip
 
 
-def stores(look: Look) -> Iterator[Check]:
+def stores(look: Look) -> Iterator[Finding]:
     """Each topic's store; a store shared by several topics is checked once."""
     opened = Stores()
     names: dict[PayloadStore, str] = {}
@@ -84,7 +85,7 @@ class _UnusableError(Exception):
         is_away: Whether the store does not answer, whatever the topic.
     """
 
-    def __init__(self, check: Check, *, is_away: bool) -> None:
+    def __init__(self, check: Finding, *, is_away: bool) -> None:
         super().__init__(check.message)
         self.check, self.is_away = check, is_away
 
@@ -105,19 +106,19 @@ def _step(what: str, permit: str, topic: str) -> Iterator[None]:
         yield
     except PayloadStoreError as error:
         message = f"cannot {what} the store: {error.message}"
-        check = Check("store", Level.ERROR, message, change_for(error, permit), topic)
+        check = Finding("store", Level.ERROR, message, change_for(error, permit), topic)
         raise _UnusableError(check, is_away=error.transient) from error
 
 
-def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Check]:
+def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Finding]:
     """The checks of a topic's payloads, in a store with this name in the configuration."""
     if store.scheme == "memory":
         message = "the store memory is private to one process: no other process can read the topic's large records"
         change = f"Set {STORE.name} to a store that other processes reach: s3, objects, kafka, hop or local"
-        yield Check("store", Level.ERROR, message, change, topic)
+        yield Finding("store", Level.ERROR, message, change, topic)
         return
     if isinstance(store, SupportsOptOut) and (why := store.why_not()) is not None:
-        yield Check("store", Level.WARNING, f"the store {name} accepts no payloads: {why}", None, topic)
+        yield Finding("store", Level.WARNING, f"the store {name} accepts no payloads: {why}", None, topic)
         return
     if (local := _local(store)) is not None:
         yield from _folder(local, topic, look)
@@ -126,7 +127,7 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
             missing = store.unprepared(topic)
         if missing is not None:
             message = f"not tested: the first payload creates {missing}, which does not exist yet"
-            yield Check("store", Level.OK, message, topic=topic)
+            yield Finding("store", Level.OK, message, topic=topic)
             return
     yield from _probe(store, name, topic) if look.writes and look.tries else _listed(store, name, topic, look)
     facts = look.facts(topic) if topic in look.topics else None
@@ -135,7 +136,7 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterato
         yield from _left(store, topic, facts)
 
 
-def _probe(store: PayloadStore, name: str, topic: str) -> Iterator[Check]:
+def _probe(store: PayloadStore, name: str, topic: str) -> Iterator[Finding]:
     """Publish, download and, if supported, delete a tiny payload."""
     with _step("publish to", "Permit writing", topic):
         reference = store.publish(topic, _PROBE)
@@ -152,7 +153,7 @@ def _probe(store: PayloadStore, name: str, topic: str) -> Iterator[Check]:
     if modified is not None:
         yield from _clock(modified, topic)
     done = ", read and deleted" if isinstance(store, SupportsDelete) else _STAYS
-    yield Check("store", Level.OK, f"a payload was written to the store {name}{done}", topic=topic)
+    yield Finding("store", Level.OK, f"a payload was written to the store {name}{done}", topic=topic)
 
 
 def _delete(store: PayloadStore, reference: str) -> None:
@@ -160,7 +161,7 @@ def _delete(store: PayloadStore, reference: str) -> None:
         store.delete(reference)
 
 
-def _listed(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Check]:
+def _listed(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Finding]:
     """A request that changes nothing: it lists the topic's payloads, or asks for one that does not exist."""
     if isinstance(store, SupportsList):
         with _step("list", "Permit listing", topic):
@@ -170,7 +171,7 @@ def _listed(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[
         message = f"the store {name} cannot list payloads"
     if look.writes:
         message += "; writing was not tested: --write does"
-    yield Check("store", Level.OK, message, topic=topic)
+    yield Finding("store", Level.OK, message, topic=topic)
 
 
 def _local(store: PayloadStore) -> LocalStore | None:
@@ -180,21 +181,21 @@ def _local(store: PayloadStore) -> LocalStore | None:
     return store if isinstance(store, LocalStore) else None
 
 
-def _folder(store: LocalStore, topic: str, look: Look) -> Iterator[Check]:
+def _folder(store: LocalStore, topic: str, look: Look) -> Iterator[Finding]:
     """Whether this user may write to the folder, and whether others see it."""
     marker = store.path / MARKER
     if look.writes and os.access(marker, os.F_OK) and not os.access(marker, os.W_OK | os.X_OK):
         change = "Permit writing in it, or correct local.path"
-        check = Check("store", Level.ERROR, f"this user may not write to the folder {store.path}", change, topic)
+        check = Finding("store", Level.ERROR, f"this user may not write to the folder {store.path}", change, topic)
         raise _UnusableError(check, is_away=False)
     kind = file_system(store.path)
     if kind in _IN_MEMORY:
         message = f"the folder {store.path} is in memory ({kind}): a reboot deletes its payloads"
-        yield Check("store", Level.WARNING, message, "Set local.path to a folder on a disk", topic)
+        yield Finding("store", Level.WARNING, message, "Set local.path to a folder on a disk", topic)
     elif kind is not None and kind not in _SHARED and not _is_here(look):
         message = f"the folder {store.path} is on a disk of this machine ({kind}), and the brokers are elsewhere"
         change = f"If clients run on other machines, mount a shared file system there, or set {STORE.name} = s3"
-        yield Check("store", Level.WARNING, message, change, topic)
+        yield Finding("store", Level.WARNING, message, change, topic)
 
 
 def _is_here(look: Look) -> bool:
@@ -240,11 +241,11 @@ def _modified(store: PayloadStore, topic: str, reference: str) -> datetime | Non
     return None
 
 
-def _clock(modified: datetime, topic: str) -> Iterator[Check]:
+def _clock(modified: datetime, topic: str) -> Iterator[Finding]:
     """The store's clock, by a payload written just now."""
     skew = (modified - datetime.now(UTC)).total_seconds()
     if abs(skew) > _SKEW_S:
-        yield Check(
+        yield Finding(
             "store clock",
             Level.WARNING,
             f"the store's clock is {abs(skew):,.0f} s {'ahead of' if skew > 0 else 'behind'} this machine's",
@@ -253,7 +254,7 @@ def _clock(modified: datetime, topic: str) -> Iterator[Check]:
         )
 
 
-def _leftovers(store: PayloadStore, name: str) -> Iterator[Check]:
+def _leftovers(store: PayloadStore, name: str) -> Iterator[Finding]:
     """Leftovers of killed writers, which listings do not show."""
     if not isinstance(store, SupportsLeftoverCount):
         return
@@ -261,17 +262,17 @@ def _leftovers(store: PayloadStore, name: str) -> Iterator[Check]:
         count = store.count_leftovers()
     except PayloadStoreError as error:
         # No client needs this permission (S3: s3:ListBucketMultipartUploads).
-        yield Check("leftovers", Level.OK, f"unfinished uploads were not counted: {error.message}")
+        yield Finding("leftovers", Level.OK, f"unfinished uploads were not counted: {error.message}")
         return
     if count:
         message = f"{number(count, 'upload')} to the store {name} started more than a day ago and never ended"
         change = f'Remove them by open_store("{name}", config).remove_leftovers(), or by a lifecycle rule'
-        yield Check("leftovers", Level.WARNING, message, change)
+        yield Finding("leftovers", Level.WARNING, message, change)
     else:
-        yield Check("leftovers", Level.OK, f"the store {name} has no unfinished uploads")
+        yield Finding("leftovers", Level.OK, f"the store {name} has no unfinished uploads")
 
 
-def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]:
+def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Finding]:
     """Payloads older than any record can be."""
     longest = facts.longest_ms
     if longest is None or not isinstance(store, SupportsList):
@@ -283,7 +284,7 @@ def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]
         return
     if old:
         more = " or more" if len(old) == _LISTED else ""
-        yield Check(
+        yield Finding(
             "orphans",
             Level.WARNING,
             f"the store has {number(len(old), 'payload')}{more} ({number(sum(old), 'byte')}) older than twice the "
@@ -292,10 +293,10 @@ def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Check]
             topic,
         )
     else:
-        yield Check("orphans", Level.OK, "no payload is older than the records can be", topic=topic)
+        yield Finding("orphans", Level.OK, "no payload is older than the records can be", topic=topic)
 
 
-def journal(look: Look) -> Iterator[Check]:
+def journal(look: Look) -> Iterator[Finding]:
     """Leftovers of a killed producer in its journal."""
     path = next((JOURNAL_PATH.read(config) for config in look.stores), None)
     if path is None or not Path(path).exists():
@@ -306,10 +307,10 @@ def journal(look: Look) -> Iterator[Check]:
         with Journal(path) as opened:
             left = len(opened.left)
     except ConfigError as error:
-        yield Check("journal", Level.OK, f"it was not checked: {error.message}")
+        yield Finding("journal", Level.OK, f"it was not checked: {error.message}")
         return
     if left:
         message = f"a killed producer has left {number(left, 'payload')} without a record"
-        yield Check("journal", Level.WARNING, message, "Start the producer: it deletes them")
+        yield Finding("journal", Level.WARNING, message, "Start the producer: it deletes them")
     else:
-        yield Check("journal", Level.OK, "a killed producer has left nothing")
+        yield Finding("journal", Level.OK, "a killed producer has left nothing")

@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from payload_stores.options import Option, integer
 from serde_chain.catalogue import find_format
-from serde_chain.cli.delivery_time import short_delivery_times
-from serde_chain.cli.doctor.base import Check, Level, Look, TopicFacts, UnknownError
+from serde_chain.cli.doctor.base import Look, TopicFacts
+from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.output import number
-from serde_chain.cli.records import batches
+from serde_chain.cli.records import RecordUnavailableError, last
 from serde_chain.cli.routed import MESSAGE_MAX, threshold_of
-from serde_chain.cli.selection import Selection
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.clients.dead_letters import ROOM_BYTES
 from serde_chain.clients.limits import largest_value
 from serde_chain.config import DEAD_LETTER_TOPIC
 from serde_chain.stages.large_message.options import AUTO, FORMAT, ID, THRESHOLD
 
-__all__ = ["cleanup", "clocks", "dead_letters", "deliveries", "newest_records", "permissions", "sizes", "topics"]
+__all__ = ["cleanup", "clocks", "dead_letters", "newest_records", "permissions", "sizes", "topics"]
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)
@@ -33,21 +32,21 @@ _LEAST: Final = 2
 _MOST: Final = 400
 
 
-def topics(look: Look) -> Iterator[Check]:
+def topics(look: Look) -> Iterator[Finding]:
     """Whether the broker answers and has the topics. A broker that does not answer raises an error."""
     with look.reader() as reader:
         for topic in look.topics:
             try:
                 is_there = reader.is_there(topic)
-            except UnknownError as error:
+            except RecordUnavailableError as error:
                 if error.transient:
                     raise  # it will not answer about the others either
-                yield Check("topic", Level.ERROR, error.message, error.hint or "Check the topic's name", topic)
+                yield Finding("topic", Level.ERROR, error.message, error.hint or "Check the topic's name", topic)
                 continue
             if is_there:
-                yield Check("topic", Level.OK, number(reader.count(topic), "partition"), topic=topic)
+                yield Finding("topic", Level.OK, number(reader.count(topic), "partition"), topic=topic)
             else:
-                yield Check(
+                yield Finding(
                     "topic",
                     Level.ERROR,
                     "the topic does not exist, or this user may not see it",
@@ -56,7 +55,7 @@ def topics(look: Look) -> Iterator[Check]:
                 )
 
 
-def permissions(look: Look) -> Iterator[Check]:
+def permissions(look: Look) -> Iterator[Finding]:
     """Whether this user has the permissions that the configuration's chains need."""
     from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import AclOperation
@@ -73,17 +72,17 @@ def permissions(look: Look) -> Iterator[Check]:
         missing = [name for name, is_wanted in wanted if is_wanted and AclOperation[name] not in allowed]
         if missing:
             change = f"Permit {' and '.join(missing)} on the topic"
-            yield Check("permissions", Level.ERROR, f"this user may not {' or '.join(missing)}", change, topic)
+            yield Finding("permissions", Level.ERROR, f"this user may not {' or '.join(missing)}", change, topic)
         else:
-            yield Check("permissions", Level.OK, "this user has the permissions that the chains need", topic=topic)
+            yield Finding("permissions", Level.OK, "this user has the permissions that the chains need", topic=topic)
 
 
-def sizes(look: Look) -> Iterator[Check]:
+def sizes(look: Look) -> Iterator[Finding]:
     """Whether the client, the topic and readers accept the largest records."""
     for topic in look.topics:
         facts = look.facts(topic)
         if facts is None:
-            yield Check(
+            yield Finding(
                 "limits",
                 Level.WARNING,
                 "this user may not read the topic's limits, so they were not compared"
@@ -95,24 +94,17 @@ def sizes(look: Look) -> Iterator[Check]:
             )
             continue
         wrong = [*_threshold(look, topic, facts), *_batches(look, topic, facts), *_fetches(look, topic, facts)]
-        yield from wrong or [Check("limits", Level.OK, f"records fit into {facts.max_bytes:,} bytes", topic=topic)]
+        yield from wrong or [Finding("limits", Level.OK, f"records fit into {facts.max_bytes:,} bytes", topic=topic)]
 
 
-def deliveries(look: Look) -> Iterator[Check]:
-    """Whether the producer outlasts a broker outage, or gives up and writes records twice."""
-    if look.writes:
-        for message, change in short_delivery_times(look.config.settings):
-            yield Check("delivery", Level.WARNING, message, change)
-
-
-def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
+def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
     config = look.large_messages_of(topic)
     if config is None or not look.writes:
         return
     stays = threshold_of(config)
     taken = largest_value(MESSAGE_MAX.read(config), None, None, facts.max_bytes)
     if isinstance(stays, int) and stays > taken:
-        yield Check(
+        yield Finding(
             "threshold",
             Level.ERROR,
             f"values up to {stays:,} bytes stay in their records, but the topic accepts {taken:,} (max.message.bytes = "
@@ -122,13 +114,13 @@ def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
         )
 
 
-def _batches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
+def _batches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
     config = look.config.settings
     batch = min(_BATCH_SIZE.read(config), MESSAGE_MAX.read(config))
     of_large = look.large_messages_of(topic)
     negotiates = of_large is not None and threshold_of(of_large) == AUTO  # then the producer keeps batches small
     if look.writes and batch > facts.max_bytes and not negotiates:
-        yield Check(
+        yield Finding(
             "batch.size",
             Level.ERROR,
             f"the client makes batches of up to {batch:,} bytes, but the topic accepts {facts.max_bytes:,}: small "
@@ -138,10 +130,10 @@ def _batches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
         )
 
 
-def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
+def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
     most = _RECEIVE_MAX.read(look.config.settings)
     if look.reads and facts.max_bytes + _FETCH_OVERHEAD > most:
-        yield Check(
+        yield Finding(
             "receive.message.max.bytes",
             Level.ERROR,
             f"the client receives up to {most:,} bytes at a time, but the topic's batches may have {facts.max_bytes:,}",
@@ -150,14 +142,14 @@ def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Check]:
         )
 
 
-def dead_letters(look: Look) -> Iterator[Check]:
+def dead_letters(look: Look) -> Iterator[Finding]:
     """Whether the dead-letter topic exists, with room for the largest records and the headers of letters."""
     topic = DEAD_LETTER_TOPIC.read(look.config.settings)
     if topic is None or not look.reads:
         return
     with look.reader() as reader:
         if not reader.is_there(topic):
-            yield Check(
+            yield Finding(
                 "dead letters",
                 Level.ERROR,
                 f"{DEAD_LETTER_TOPIC.name} does not exist, or this user may not see it: the first undecodable record "
@@ -169,7 +161,7 @@ def dead_letters(look: Look) -> Iterator[Check]:
     facts = look.facts(topic)
     largest = max((read.max_bytes for each in look.topics if (read := look.facts(each)) is not None), default=0)
     if facts is not None and facts.max_bytes < largest + ROOM_BYTES:
-        yield Check(
+        yield Finding(
             "dead letters",
             Level.WARNING,
             f"letters may have {facts.max_bytes:,} bytes, and records {largest:,}: letters of the largest records lose "
@@ -178,10 +170,10 @@ def dead_letters(look: Look) -> Iterator[Check]:
             topic,
         )
     else:
-        yield Check("dead letters", Level.OK, "the largest records fit into the topic", topic=topic)
+        yield Finding("dead letters", Level.OK, "the largest records fit into the topic", topic=topic)
 
 
-def cleanup(look: Look) -> Iterator[Check]:
+def cleanup(look: Look) -> Iterator[Finding]:
     """Whether the ids of payloads suit the topic's cleanup policy."""
     for topic in look.topics:
         config, facts = next(iter(look.stores_of(topic)), None), look.facts(topic)
@@ -189,7 +181,7 @@ def cleanup(look: Look) -> Iterator[Check]:
             continue
         strategy = ID.read(config)
         if facts.compacted and _chooses_ids(look, topic):
-            yield Check(
+            yield Finding(
                 "ids",
                 Level.WARNING,
                 f"the topic is compacted, and {ID.name} is unset, so ids depend on the client: content ids, but random "
@@ -198,7 +190,7 @@ def cleanup(look: Look) -> Iterator[Check]:
                 topic,
             )
         elif facts.compacted and strategy == "random":
-            yield Check(
+            yield Finding(
                 "ids",
                 Level.WARNING,
                 f"the topic is compacted, and {ID.name} = {strategy}: each new value of a key leaves a payload that "
@@ -207,7 +199,7 @@ def cleanup(look: Look) -> Iterator[Check]:
                 topic,
             )
         elif strategy == "keyed" and not facts.compacted:
-            yield Check(
+            yield Finding(
                 "ids",
                 Level.WARNING,
                 f"{ID.name} = keyed refuses records without a key and suits compacted topics, which this one is not",
@@ -215,7 +207,7 @@ def cleanup(look: Look) -> Iterator[Check]:
                 topic,
             )
         else:
-            yield Check("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's cleanup policy", topic=topic)
+            yield Finding("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's cleanup policy", topic=topic)
 
 
 def _chooses_ids(look: Look, topic: str) -> bool:
@@ -226,14 +218,14 @@ def _chooses_ids(look: Look, topic: str) -> bool:
     return "content" in find_format(FORMAT.read(config)).id_strategies
 
 
-def clocks(look: Look) -> Iterator[Check]:
+def clocks(look: Look) -> Iterator[Finding]:
     """Whether the newest records have future timestamps: retention and payloads' ages depend on these clocks."""
     with look.reader() as reader:
         for topic in look.topics:
-            latest = max((_time(message) for message in _newest(reader, topic)), default=None)
+            latest = max((_time(message) for batch in last(reader, topic, 1) for message in batch), default=None)
             ahead = 0 if latest is None else latest - time.time() * 1000
             if ahead > _SKEW_MS:
-                yield Check(
+                yield Finding(
                     "clock",
                     Level.WARNING,
                     f"the newest record's timestamp is {ahead / 1000:,.0f} s ahead of this machine's clock",
@@ -241,13 +233,7 @@ def clocks(look: Look) -> Iterator[Check]:
                     topic,
                 )
             else:
-                yield Check("clock", Level.OK, "no record has a future timestamp", topic=topic)
-
-
-def _newest(reader: PartitionReader, topic: str) -> Iterator[Any]:
-    """The last record of each partition that ends with one; a transaction ends with a marker instead."""
-    for batch in _last(reader, topic, range(reader.count(topic)), 1):
-        yield from batch
+                yield Finding("clock", Level.OK, "no record has a future timestamp", topic=topic)
 
 
 def newest_records(reader: PartitionReader, topic: str) -> Iterator[list[Any]]:
@@ -255,15 +241,7 @@ def newest_records(reader: PartitionReader, topic: str) -> Iterator[list[Any]]:
 
     One would not do: partitions end with tombstones after deletions, and with markers after transactions.
     """
-    count = reader.count(topic)
-    yield from _last(reader, topic, range(count), max(_LEAST, min(_TAIL, _MOST // count)))
-
-
-def _last(reader: PartitionReader, topic: str, partitions: Iterable[int], count: int) -> Iterator[list[Any]]:
-    """The records at the last offsets of partitions."""
-    bounds = reader.all_bounds(topic, partitions)
-    ends = {partition: (max(low, high - count), high) for partition, (low, high) in bounds.items()}
-    yield from batches(reader, topic, ends, Selection())
+    return last(reader, topic, max(_LEAST, min(_TAIL, _MOST // reader.count(topic))))
 
 
 def _time(message: Any) -> int:

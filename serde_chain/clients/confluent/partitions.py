@@ -50,6 +50,7 @@ _SOON: Final = frozenset({
 _SOON_S: Final = 0.1
 # librdkafka blocks Ctrl-C while it waits.
 _TICK_S: Final = 0.5
+_BATCH: Final = 100
 
 
 def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> Any:
@@ -300,30 +301,63 @@ class PartitionReader:
         Raises:
             ContextualError: A record did not come in time, or the partition cannot be read.
         """
-        if start >= end:
+        for batch in self.batches(topic, {partition: (start, end)}):
+            yield from batch
+
+    def batches(
+        self, topic: str, where: Mapping[int, tuple[int, int]], *, most: int = _BATCH, follow: bool = False
+    ) -> Iterator[list[Any]]:
+        """The records of some partitions as they arrive, in offset order within each partition.
+
+        Args:
+            topic: The topic.
+            where: By partition, the first offset and the end.
+            most: Maximum number of records at a time.
+            follow: Read on behind the ends, as long as the topic exists.
+
+        Raises:
+            ContextualError: A record did not come in time, or a partition cannot be read.
+        """
+        left = {partition: end for partition, (start, end) in where.items() if follow or start < end}
+        if not left:
             return
-        self.assign(topic, {partition: start})
-        deadline = time.monotonic() + self.timeout_s
-        while (left := deadline - time.monotonic()) > 0:
-            message = self._consumer.poll(left)
-            if message is None:
+        next_offsets = {partition: where[partition][0] for partition in left}
+        self.assign(topic, next_offsets)
+        waited = 0.0
+        while left:
+            messages, ended = self.take(most, 0)
+            if not messages and not ended:
+                messages, ended = self.take(1, _TICK_S)
+            waited = 0.0 if messages or ended else waited + _TICK_S
+            if waited >= self.timeout_s:
+                self._check_awaited(topic, min(left), next_offsets, follow=follow)
+                waited = 0.0
+            chosen = [message for message in messages if follow or message.offset() < left.get(message.partition(), 0)]
+            if chosen:
+                yield chosen
+            if follow:
                 continue
-            if message.error() is not None:
-                # The broker may report an end before the offset that it has named.
-                if self._is_end(message) and message.offset() >= end:
-                    return
-                continue
-            if message.offset() >= end:
-                return
-            headers_of(message)  # from now on, its own headers() can be read
-            yield message
-            if message.offset() >= end - 1:
-                return
-            start = message.offset() + 1
-            deadline = time.monotonic() + self.timeout_s
-        raise self.failure(
-            f"no record came within {self.timeout_s:g} s", topic=topic, partition=partition, offset=start
-        )
+            next_offsets |= {message.partition(): message.offset() + 1 for message in messages}
+            for partition, end in ended.items():  # behind the last record, if markers follow it; or before a new one
+                next_offsets[partition] = max(next_offsets.get(partition, 0), end)
+            for partition in [partition for partition, end in left.items() if next_offsets[partition] >= end]:
+                del left[partition]
+                self.pause(topic, partition)
+
+    def _check_awaited(self, topic: str, partition: int, offsets: Mapping[int, int], *, follow: bool) -> None:
+        """After a long wait: the client does not report that a topic is gone."""
+        if not follow:
+            raise self.failure(
+                f"no record came within {self.timeout_s:g} s",
+                topic=topic,
+                partition=partition,
+                offset=offsets[partition],
+            )
+        try:
+            self.count(topic)
+        except self.failure as error:
+            if not error.transient:  # otherwise the broker may return
+                raise
 
     def _is_end(self, message: Any) -> bool:
         """Whether a message marks the current end of its partition."""

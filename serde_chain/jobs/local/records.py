@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from payload_stores.message_headers import headers_of
 from payload_stores.options import Option, integer
-from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
+from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.codec import Record
 from serde_chain.errors import JobError
 from serde_chain.jobs.topics import GROUP, Ends
 
 __all__ = ["is_marked", "read_records"]
 
-# Ctrl-C takes effect between two waits.
-_WAIT_S: Final = 0.2
 # Records beyond a deleted beginning are not missing: no reader sees the others any more.
 _SETTINGS: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "earliest",
@@ -45,32 +42,10 @@ def read_records(config: Mapping[str, object], first: Ends, ends: Ends, isolatio
     settings = {**_SETTINGS, _FETCH.name: most, "isolation.level": isolation}
     with PartitionReader(config, GROUP, failure=JobError, **settings) as reader:
         for topic in dict.fromkeys(topic for topic, _ in ends):
-            of_topic = {partition: offset for (name, partition), offset in ends.items() if name == topic}
-            reader.assign(topic, {partition: first[topic, partition] for partition in of_topic})
-            yield from _of_topic(reader, topic, of_topic)
-
-
-def _of_topic(reader: PartitionReader, topic: str, left: dict[int, int]) -> Iterator[Record]:
-    """The records of the assigned partitions, up to the ends of those that are left."""
-    until = time.monotonic() + TIMEOUT_S
-    while left:
-        # One at a time: a number of them may have any size.
-        messages, ended = reader.take(1, _WAIT_S)
-        for message in messages:
-            partition, offset = message.partition(), message.offset()
-            if offset < left.get(partition, 0):
-                yield _record(message)
-                until = time.monotonic() + TIMEOUT_S
-            ended[partition] = offset + 1
-        for partition, end in ended.items():
-            # The broker may report an end before the one that it has named.
-            if end >= left.get(partition, end + 1):
-                del left[partition]
-                reader.pause(topic, partition)
-                until = time.monotonic() + TIMEOUT_S
-        if time.monotonic() > until:
-            partition = min(left)
-            raise JobError(f"no record came within {TIMEOUT_S:g} s", topic=topic, partition=partition)
+            of_topic = {at: (first[topic, at], end) for (name, at), end in ends.items() if name == topic}
+            # One at a time: a number of them may have any size.
+            for messages in reader.batches(topic, of_topic, most=1):
+                yield from map(_record, messages)
 
 
 def _record(message: Any) -> Record:

@@ -40,7 +40,7 @@ def draw(browser: Browser, link: str, folder: Path) -> None:
 def main() -> None:
     """Start a broker, fill a topic, and draw."""
     with tempfile.TemporaryDirectory() as folder, KafkaBroker() as broker, S3Server() as store, chromium() as browser:
-        broker.create_topic("alerts")
+        broker.create_topic("alerts", config={"retention.ms": "-1"})  # fixed times
         config = fill(broker, "alerts", store, store.create_bucket("survey"), Path(folder))
         with browsing(config, "alerts") as link:
             draw(browser, link, Path(sys.argv[1]))

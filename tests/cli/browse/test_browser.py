@@ -12,9 +12,16 @@ from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.browsers import BROKEN_IMAGES, OVERFLOW, watched
 from tests.cli.browse.picture import NAMES, draw
 from tests.cli.browse.running import alert, browsing, fill
+from tests.conftest import NewTopic
 from tests.environments import ROOT
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def topic(new_topic: NewTopic) -> str:
+    """A topic whose records have fixed times, however long ago."""
+    return new_topic(1, {"retention.ms": "-1"})
 
 
 @pytest.fixture
@@ -62,8 +69,25 @@ def test_rows_come_while_the_page_is_open(config: Path, topic: str, browser: Bro
             producer.produce(topic, alert(1), "newest <b>")
         expect(page.locator("tbody tr")).to_have_count(26, timeout=30_000)
         expect(page.locator("tbody tr").first).to_contain_text("newest <b>")
+        expect(page.locator("p.facts")).to_contain_text("31 records")
         page.get_by_label("Live").uncheck()
         expect(page.get_by_role("status")).to_have_text("")
+        assert faults == []
+
+
+def test_enter_searches_and_rows_expand(config: Path, topic: str, browser: Browser) -> None:
+    with browsing(config, topic) as link, browser.new_page() as page:
+        faults = watched(page)
+        page.goto(link)
+        page.get_by_label("Contains").fill("SRV26007919")
+        page.get_by_label("Contains").press("Enter")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        expect(page.get_by_label("Contains")).to_have_value("SRV26007919")
+        expect(page.locator("details .tree")).to_have_count(0)
+        page.locator("td summary").click()
+        expect(page.locator("details .tree")).to_contain_text("magnitude")
+        page.get_by_label("Date and time").fill("2026-11-18T11:00")
+        assert page.locator("input[name=from]").input_value() == "2026-11-18T11:00"
         assert faults == []
 
 

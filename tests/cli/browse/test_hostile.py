@@ -27,9 +27,9 @@ from serde_chain.cli.browse.preview import MOST_BYTES, Previews
 from serde_chain.cli.browse.rendering import templates
 from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Topic
 from serde_chain.cli.fits import picture
+from serde_chain.cli.outline import as_json
 from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.cli.selection import Selection
-from serde_chain.cli.values import as_json
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.browse.conftest import OpenPages, png, produce
 from tests.cli.conftest import COMMAND, environment
@@ -80,22 +80,22 @@ def test_an_object_of_very_many_items(
     shown: list[Any] = []
     threads: list[threading.Thread] = []
 
-    def for_the_page(value: Any, of_bytes: Any) -> Any:
+    def for_the_page(value: Any, of_bytes: Any = None, room: Any = None) -> Any:
         shown.append(value)
-        return as_json(value, of_bytes)
+        return as_json(value, of_bytes, room)
 
     def for_the_file(value: Any) -> Any:
         threads.append(threading.current_thread())
         return as_json(value)
 
-    monkeypatch.setattr("serde_chain.cli.browse.preview.as_json", for_the_page)
-    monkeypatch.setattr("serde_chain.cli.browse.app.as_json", for_the_file)
+    monkeypatch.setattr("serde_chain.cli.outline.as_json", for_the_page)
+    monkeypatch.setattr("serde_chain.cli.files.as_json", for_the_file)
     ask = open_pages(config, topic)
     assert 'class="problem"' in ask("/records/0/0").text
     page = ask("/records/0/1")
     assert page.status == 200
     assert 100_000 < len(page.text) < 220_000
-    assert [len(value) for value in shown if value is not None] == [100_000]
+    assert 100_000 < len(shown) < 100_100
     assert len(json.loads(ask("/records/0/1/value").body)) == 200_001
     assert threading.main_thread() not in threads  # other pages are answered meanwhile
     assert threads

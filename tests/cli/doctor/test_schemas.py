@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 
 from serde_chain import Producer
-from serde_chain.cli.doctor.base import Check, Level
 from serde_chain.cli.doctor.examine import examine
+from serde_chain.cli.findings import Finding, Level
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 from tests.http_servers import reply, serve
 
@@ -34,7 +34,7 @@ class Doctor:
             "avro.schema": IMAGE,
         }
 
-    def schemas(self, *, tries: bool = False, **settings: object) -> dict[str, Check]:
+    def schemas(self, *, tries: bool = False, **settings: object) -> dict[str, Finding]:
         changed = {key.replace("_", "."): value for key, value in settings.items()}
         config = {key: value for key, value in {**self.config, **changed}.items() if value is not None}
         checks = examine(config, [self.topic], timeout_s=20, tries=tries)

@@ -26,8 +26,8 @@ from serde_chain import (
     UntrustedReferenceError,
     jobs,
 )
-from serde_chain.cli.doctor.base import Level
 from serde_chain.cli.doctor.examine import examine
+from serde_chain.cli.findings import Level
 from serde_chain.record import header_pairs
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.cli.browse.conftest import OpenPages, open_pages  # noqa: F401  a fixture

@@ -7,6 +7,7 @@ from typing import Final
 
 from serde_chain.base import is_stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
+from serde_chain.cli.findings import Finding, Level
 from serde_chain.config import Config, Resolved, resolve
 from serde_chain.record import KEY, VALUE
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, read_schema
@@ -25,19 +26,16 @@ _NAMES: Final = (
 )
 
 
-def shared_schemas(config: Config | Resolved) -> Iterator[tuple[str, str]]:
+def shared_schemas(config: Config | Resolved) -> Iterator[Finding]:
     """Find the keys that name one record schema for both chains.
 
     Args:
         config: A configuration without mistakes.
 
-    Yields:
-        For each, the problem and the remedy.
-
     Example:
         >>> stages = {"key.serializer": "avro", "value.serializer": "avro"}
         >>> schema = {"type": "record", "name": "R", "fields": []}
-        >>> [change for _, change in shared_schemas({**stages, "avro.schema": schema})]
+        >>> [found.change for found in shared_schemas({**stages, "avro.schema": schema})]
         ['Set key.avro.schema and value.avro.schema']
     """
     resolved = resolve(config)
@@ -45,10 +43,8 @@ def shared_schemas(config: Config | Resolved) -> Iterator[tuple[str, str]]:
         sides = [side for side in (SERIALIZE, DESERIALIZE) if _is_shared(name, resolved, side)]
         if sides:
             what = " and ".join(f"{side.word}s" for side in sides)
-            yield (
-                f"{name} names one record schema for the {what} of keys and of values",
-                f"Set {KEY}.{name} and {VALUE}.{name}",
-            )
+            message = f"{name} names one record schema for the {what} of keys and of values"
+            yield Finding("schemas", Level.WARNING, message, f"Set {KEY}.{name} and {VALUE}.{name}")
 
 
 def _is_shared(name: str, config: Resolved, side: Side) -> bool:

@@ -1,0 +1,123 @@
+"""Filters of decoded records: a text that they contain, and a comparison of a field."""
+
+from __future__ import annotations
+
+import json
+import operator
+import re
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from decimal import Decimal
+from typing import Any, Final, NamedTuple
+
+import click
+
+from serde_chain.cli.browse.preview import Preview, Shown
+from serde_chain.cli.outline import field_json
+from serde_chain.handles import PayloadHandle
+from serde_chain.record import KEY, VALUE
+from serde_chain.stages.large_fields.paths import MISSING, look_up
+from serde_chain.wire.large_fields import Path, split
+
+__all__ = ["Filter"]
+
+_COMPARISON: Final = re.compile(r"\s*(.+?)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+_OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+class _Comparison(NamedTuple):
+    """A field, compared with a value; as numbers if both are."""
+
+    path: Path
+    compare: Callable[[Any, Any], bool]
+    text: str
+
+    def takes(self, shown: Shown) -> bool:
+        """Whether a record's field is such; false without the field."""
+        found = MISSING if shown.preview is None else self._found(shown.preview)
+        if found is MISSING or isinstance(found, PayloadHandle):
+            return False
+        try:
+            pair: tuple[Any, Any] = _number(found), _number(json.loads(self.text))
+        except (ValueError, RecursionError):
+            pair = None, None
+        if None in pair:
+            pair = _text(field_json(found)), _text_of_literal(self.text)
+        try:
+            return self.compare(*pair)
+        except ArithmeticError:  # not a number
+            return False
+
+    def _found(self, preview: Preview) -> Any:
+        """The field: of the value, whose name before it may be left out, or of the key."""
+        found = look_up(preview.value, self.path)
+        roots = {VALUE: preview.value, KEY: preview.key_value}
+        if found is MISSING and (root := str(self.path[0])) in roots:
+            found = look_up(roots[root], self.path[1:])
+        return found
+
+
+class Filter:
+    """The records that a form asks for, beyond their position: key, value or reference contain a text, a field is such.
+
+    Args:
+        contains: The text, in upper or lower case; empty for any.
+        where: A comparison, such as ``value.band = r`` or ``magnitude < 20``; empty for none.
+
+    Raises:
+        click.UsageError: The comparison is malformed.
+    """
+
+    def __init__(self, contains: str = "", where: str = "") -> None:
+        self._text = contains.casefold()
+        self._comparison = _parsed(where) if where.strip() else None
+
+    def __bool__(self) -> bool:
+        """Whether it leaves out any record."""
+        return bool(self._text or self._comparison)
+
+    def takes(self, shown: Shown) -> bool:
+        """Whether a record is asked for; those that are not decoded have no fields.
+
+        Args:
+            shown: The record.
+        """
+        return self._contains(shown) and (self._comparison is None or self._comparison.takes(shown))
+
+    def _contains(self, shown: Shown) -> bool:
+        if not self._text:
+            return True
+        row, preview = shown.row, shown.preview
+        texts = [field.get(name, "") for field in (row.key, row.value) for name in ("begins with", "reference")]
+        if preview is not None:
+            texts += [preview.key, preview.text]
+        return any(self._text in text.casefold() for text in texts if text)
+
+
+def _parsed(where: str) -> _Comparison:
+    match = _COMPARISON.fullmatch(where)
+    if match is not None:
+        with suppress(ValueError):
+            return _Comparison(split(match[1]), _OPERATORS[match[2]], match[3])
+    raise click.UsageError(f"Where: {where!r} is not a comparison of a field, such as value.band = r or magnitude < 20")
+
+
+def _number(value: Any) -> Decimal | None:
+    """A number as a decimal, which compares exactly: 0.1 in a text equals the float."""
+    is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
+    return Decimal(str(value)) if is_number else None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _text_of_literal(text: str) -> str:
+    """A text in quotes without them."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    return found if isinstance(found, str) else text
