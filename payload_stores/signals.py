@@ -61,13 +61,13 @@ def _handlers() -> frozenset[CodeType]:
     Looking at what the frames of an error were called with would tell them too, but up to Python 3.12, a frame keeps
     the dictionary of its local variables once it was read: a cycle through the error, with the payload.
     """
-    return frozenset(code for handler in map(getsignal, _SIGNALS) if (code := _code(handler)) is not None)
+    # Each of a batch's records may fail, and there are 64 signals, nearly all without a handler (SIG_DFL and SIG_IGN).
+    handlers = filter(callable, map(getsignal, _SIGNALS))
+    return frozenset(code for handler in handlers if (code := _code(handler)) is not None)
 
 
 def _code(handler: object) -> CodeType | None:
     """The code of a function in Python that is called as a handler, or by it; None for anything else."""
-    if handler is None or isinstance(handler, int):  # SIG_DFL, SIG_IGN
-        return None
     while isinstance(handler, partial):
         handler = handler.func
     if callable(handler) and not isinstance(handler, (FunctionType, MethodType, type)):

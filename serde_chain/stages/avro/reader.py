@@ -289,5 +289,6 @@ def unreadable(error: Exception, data: Buffer, *, is_file: bool = False) -> Deco
         )
     hint = missing_stage(data) or framing_advice(data) or _OTHER_SCHEMA
     if isinstance(error, EOFError):
-        return DecodeError(f"the Avro record is truncated: {told or 'no bytes left'}", hint=hint)
+        what = told.partition(" from <")[0]  # and fastavro's buffer by its address, which would make each error another
+        return DecodeError(f"the Avro record is truncated: {what or 'no bytes left'}", hint=hint)
     return DecodeError(f"the bytes are not a record of the schema: {type(error).__name__}: {told}", hint=hint)
