@@ -40,7 +40,7 @@ def test_dead_letters(
     said = dict(letter.headers())
     assert said["serde-chain-error-message"].startswith(b"Positive refuses the record: id")
     assert b"secret" not in b"".join(said.values())
-    assert b"-2" not in said["serde-chain-error-message"]
+    assert b"-2" not in said["serde-chain-error-message"].replace(topic.encode(), b"")
     origin = read_dead_letter(letter.headers()).origin
     assert (origin.topic, origin.offset) == (topic, 1)
     ctx = RecordContext(topic, "value", [])
