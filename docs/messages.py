@@ -64,7 +64,7 @@ def _made(mistakes: Mapping[str, Callable[[], object]]) -> None:
 def of_doctor() -> None:
     """Print the errors and warnings of ``serde-chain doctor``: an ellipsis stands for what is inserted."""
     print("| check | finding | remedy |\n|---|---|---|")
-    rows = []
+    rows: list[tuple[str, str, str]] = []
     for path in sorted(Path(package.__file__).parent.glob("*.py")):
         module = importlib.import_module(f"{package.__name__}.{path.stem}")
         for function in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
@@ -79,14 +79,18 @@ def _findings(function: ast.FunctionDef, module: ModuleType) -> Iterator[tuple[s
          if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)), key=lambda each: each[0]
     )  # fmt: skip
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Check":
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
             parts = {**dict(zip(_CHECK, node.args, strict=False)), **{each.arg: each.value for each in node.keywords}}
             assigned = {name: value for line, name, value in assignments if line < node.lineno}
             level = ast.unparse(parts["level"])
             if level in {"Level.ERROR", "Level.WARNING"}:
                 texts = [_text(parts.get(part), assigned, module) for part in ("name", "message", "change")]
                 if texts[0] != "…" and texts[1].strip("… "):
-                    yield texts[0], f"`{texts[1]}`", "as the finding says" if texts[2] == "…" else texts[2]
+                    yield (
+                        texts[0],
+                        f"`{texts[1]}`",
+                        "as the finding says" if texts[2].count("…") > 2 or texts[2] == "…" else texts[2],
+                    )
 
 
 def _text(node: ast.AST | None, assigned: dict[str, ast.expr], module: ModuleType) -> str:  # noqa: PLR0911, a case each
