@@ -80,7 +80,8 @@ def _findings(function: ast.FunctionDef, module: ModuleType) -> Iterator[tuple[s
     )  # fmt: skip
     for node in ast.walk(function):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Finding":
-            parts = {**dict(zip(_CHECK, node.args, strict=False)), **{each.arg: each.value for each in node.keywords}}
+            parts: dict[str | None, ast.expr] = {each.arg: each.value for each in node.keywords}
+            parts.update(zip(_CHECK, node.args, strict=False))
             assigned = {name: value for line, name, value in assignments if line < node.lineno}
             level = ast.unparse(parts["level"])
             if level in {"Level.ERROR", "Level.WARNING"}:
