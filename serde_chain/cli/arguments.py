@@ -16,6 +16,8 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 # Libraries count in whole milliseconds.
 _SHORTEST_S: Final = 0.001
 _LONGEST_S: Final = 2_000_000
+# Of commands whose default is the reader's.
+_DEFAULT: Final = "60, and 8 for the first answer"
 # The second is librdkafka's older name, the third its simulated cluster.
 _BROKERS: Final = ("bootstrap.servers", "metadata.broker.list", "test.mock.num.brokers")
 FILE: Final = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -134,25 +136,26 @@ def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, .
     return settings
 
 
-def timeout(seconds: float, what: str = "an answer") -> Callable[[_Command], _Command]:
+def timeout(seconds: float | None, what: str = "an answer") -> Callable[[_Command], _Command]:
     """The option ``--timeout``: a number of seconds, above zero.
 
     Args:
-        seconds: The default.
+        seconds: The default. None: 60, and 8 for the first answer.
         what: The awaited event, for the help.
     """
     return click.option(
         "--timeout",
         default=seconds,
-        show_default=True,
+        type=float,
+        show_default=_DEFAULT if seconds is None else True,
         callback=_seconds,
         metavar="SECONDS",
         help=f"Maximum wait for {what}, in seconds.",
     )
 
 
-def _seconds(_ctx: click.Context, _param: click.Parameter, value: float) -> float:
-    if not _SHORTEST_S <= value <= _LONGEST_S:  # false for NaN too
+def _seconds(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+    if value is not None and not _SHORTEST_S <= value <= _LONGEST_S:  # false for NaN too
         raise click.BadParameter(f"{value:g} is not a number of seconds from {_SHORTEST_S} to {_LONGEST_S:,}")
     return value
 

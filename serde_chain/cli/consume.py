@@ -49,7 +49,7 @@ def _layout(_ctx: click.Context, _param: click.Parameter, value: str | None) -> 
     metavar="FORMAT",
     help="Print each record so, as kcat: %s value, %k key, %o offset, %p partition, %t topic, %T time, %h headers.",
 )
-@arguments.timeout(60.0, "the broker")
+@arguments.timeout(None, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per record.")
 def consume(  # noqa: PLR0917, click passes them by name
     config: dict[str, object],
@@ -64,7 +64,7 @@ def consume(  # noqa: PLR0917, click passes them by name
     raw: bool,
     output: Path | None,
     layout: Layout | None,
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Print the values of TOPIC, read through chains.

@@ -65,7 +65,7 @@ def _header(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...
     help="A header of all records; may be given several times.",
 )
 @click.option("--partition", type=PARTITION, help="Partition of all records.  [default: the key's]")
-@arguments.timeout(60.0, "the broker to answer")
+@arguments.timeout(None, "the broker to answer")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line.")
 def produce(  # noqa: PLR0917, click passes them by name
     config: dict[str, object],
@@ -78,7 +78,7 @@ def produce(  # noqa: PLR0917, click passes them by name
     name_as_key: bool,
     headers: list[tuple[str, bytes]],
     partition: int | None,
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Send files or lines to TOPIC, through chains.
@@ -124,7 +124,7 @@ def produce(  # noqa: PLR0917, click passes them by name
         raise click.exceptions.Exit(FAILED)
 
 
-def _producer(config: Mapping[str, Any], topic: str, timeout: float) -> Producer:
+def _producer(config: Mapping[str, Any], topic: str, timeout: float | None) -> Producer:
     """A producer, once the broker has answered: a record for an absent broker would wait for five minutes."""
     from serde_chain import Producer
     from serde_chain.cli.records import open_reader

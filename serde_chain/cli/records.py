@@ -25,12 +25,12 @@ class RecordUnavailableError(ContextualError):
     context_fields = ("topic", "partition", "offset")
 
 
-def open_reader(config: Config, timeout_s: float) -> PartitionReader:
+def open_reader(config: Config, timeout_s: float | None) -> PartitionReader:
     """A reader that raises errors instead of printing them, and sees the same records as the user's consumers.
 
     Args:
         config: Flat configuration.
-        timeout_s: Maximum wait for the broker, in seconds.
+        timeout_s: Maximum wait for the broker, in seconds. None: 60, and 8 for the first answer.
 
     Raises:
         ConfigError: The Kafka client refuses its configuration.

@@ -26,7 +26,7 @@ __all__ = ["replay"]
 @click.option("--dry-run", is_flag=True, help="Only count them.")
 @click.option("--limit", type=click.IntRange(1), help="Maximum number of dead letters to read.  [default: all]")
 @click.option("--now", is_flag=True, help="Give records the current time instead of their original timestamps.")
-@arguments.timeout(60.0, "the broker")
+@arguments.timeout(None, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def replay(  # noqa: PLR0917, click passes them by name
     file: Path,
@@ -35,7 +35,7 @@ def replay(  # noqa: PLR0917, click passes them by name
     dry_run: bool,
     limit: int | None,
     now: bool,
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Put dead letters back into their original topics.

@@ -24,7 +24,7 @@ __all__ = ["stamp"]
 @click.option("--to", "target", help="Topic to write, with at least as many partitions; nothing else may write to it.")
 @click.option("--until-end", is_flag=True, help="Stop once all existing records are relayed.")
 @click.option("--check", "checked", metavar="TOPIC", help="Instead: find gaps, repeats and time going backwards.")
-@arguments.timeout(60.0, "the broker")
+@arguments.timeout(None, "the broker")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 def stamp(  # noqa: PLR0917, click passes them by name
     file: Path | None,
@@ -33,7 +33,7 @@ def stamp(  # noqa: PLR0917, click passes them by name
     target: str | None,
     until_end: bool,
     checked: str | None,
-    timeout: float,
+    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Relay a topic, with a timestamp and an index (PIP-70).
@@ -55,7 +55,7 @@ def stamp(  # noqa: PLR0917, click passes them by name
     return _relay(file, source, target, timeout, until_end=until_end, as_json=as_json)
 
 
-def _relay(file: Path, source: str, target: str, timeout: float, *, until_end: bool, as_json: bool) -> None:
+def _relay(file: Path, source: str, target: str, timeout: float | None, *, until_end: bool, as_json: bool) -> None:
     from serde_chain.config import load
     from serde_chain.stamp import stamp as relay
 
@@ -64,7 +64,7 @@ def _relay(file: Path, source: str, target: str, timeout: float, *, until_end: b
     say({"relayed": count}, f"{count:,} records relayed", as_json=as_json)
 
 
-def _check(file: Path, topic: str, timeout: float, *, as_json: bool) -> None:
+def _check(file: Path, topic: str, timeout: float | None, *, as_json: bool) -> None:
     from serde_chain.stamp import check as check_topic
 
     with Counting(f"checking {topic}") as told:

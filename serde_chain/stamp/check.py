@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
+from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.config import Config
 from serde_chain.errors import StampError
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek
@@ -142,7 +142,7 @@ def check(
     config: Config | str | Path,
     topic: str,
     *,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Report:
     """Check all records of a topic, up to its current end.
@@ -150,7 +150,7 @@ def check(
     Args:
         config: Client configuration: a mapping, or the path of a file.
         topic: The topic.
-        timeout_s: Maximum wait for the broker, in seconds.
+        timeout_s: Maximum wait for the broker, in seconds. By default 60, and 8 for the first answer.
         progress: Called regularly with the number of records read.
 
     Raises:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from serde_chain.clients.confluent.delivery_reports import failure_of
-from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
+from serde_chain.clients.confluent.partitions import PartitionReader, log_error, make_client
 from serde_chain.config import Config
 from serde_chain.errors import StampError
 from serde_chain.wire.entry_metadata import EntryMetadata, EntryMetadataError, frame, peek
@@ -45,7 +45,7 @@ def stamp(
     until_end: bool = False,
     stop: threading.Event | None = None,
     progress: Callable[[int], None] | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
     transactional_id: str | None = None,
 ) -> int:
     """Relay a topic, with entry metadata in front of every value. Keys, headers and timestamps are unchanged.
@@ -59,7 +59,7 @@ def stamp(
         until_end: Return once all existing records are relayed.
         stop: Set by another thread to end the relay after the current transaction.
         progress: Called after each transaction with the number of records relayed.
-        timeout_s: Maximum wait for the broker, in seconds.
+        timeout_s: Maximum wait for the broker, in seconds. By default 60, and 8 for the first answer.
         transactional_id: Name of the relay (default: derived from both topics). Two relays of one name never run
             concurrently: the newer one wins.
 
@@ -100,8 +100,10 @@ class _State:
 
 
 class _Relay:
-    def __init__(self, config: Config | str | Path, source: str, target: str, name: str, timeout_s: float) -> None:
-        self._source, self._target, self._name, self._timeout_s = source, target, name, timeout_s
+    def __init__(
+        self, config: Config | str | Path, source: str, target: str, name: str, timeout_s: float | None
+    ) -> None:
+        self._source, self._target, self._name = source, target, name
         self._states: dict[int, _State] = {}
         self._failed: list[tuple[int, Any]] = []
         self._unknown: Any = None
@@ -109,6 +111,7 @@ class _Relay:
         # Bounds the memory per partition: a record is in the consumer's queue, then in the producer's.
         queue = {"queued.max.messages.kbytes": 16_384}
         self._reader = PartitionReader(config, name, failure=StampError, timeout_s=timeout_s, **queue)
+        self._timeout_s = self._reader.timeout_s
         self._kafka = self._reader.kafka
         own = {"transactional.id": name, "enable.idempotence": True, "acks": "all", "error_cb": log_error}
         try:

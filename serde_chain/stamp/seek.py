@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
+from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.clients.confluent.times import offsets_at
 from serde_chain.clients.seek import EntryTimes
 from serde_chain.config import Config
@@ -14,7 +14,7 @@ __all__ = ["offset_at"]
 
 
 def offset_at(
-    config: Config | str | Path, topic: str, partition: int, timestamp_ms: int, *, timeout_s: float = TIMEOUT_S
+    config: Config | str | Path, topic: str, partition: int, timestamp_ms: int, *, timeout_s: float | None = None
 ) -> int:
     """The first record of a partition that entered at a time or later. Payloads are not decoded.
 
@@ -28,7 +28,8 @@ def offset_at(
         partition: The partition.
         timestamp_ms: Time in ms since the epoch, as an ``int``: that of a ``datetime`` is
             ``int(moment.timestamp() * 1000)``.
-        timeout_s: Maximum wait for the broker and for each record, in seconds.
+        timeout_s: Maximum wait for the broker and for each record, in seconds. By default 60, and 8 for the first
+            answer.
 
     Returns:
         Its offset; the partition's end if there is none.

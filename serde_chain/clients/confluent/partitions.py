@@ -95,7 +95,7 @@ class PartitionReader:
         group: str,
         *,
         failure: type[ContextualError],
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float | None = None,
         **settings: Any,
     ) -> None:
         """Make the consumer.
@@ -104,8 +104,7 @@ class PartitionReader:
             config: Client configuration.
             group: Consumer group, by which positions are kept.
             failure: The error for an unreadable topic; its context has topic, partition and offset.
-            timeout_s: The longest wait for the broker, in seconds. With the default, the first answer is awaited for
-                8 s only.
+            timeout_s: The longest wait for the broker, in seconds. By default 60, and 8 for the first answer.
             **settings: More settings of librdkafka.
 
         Raises:
@@ -113,7 +112,8 @@ class PartitionReader:
             MissingDependencyError: confluent_kafka is not installed.
         """
         self.kafka: Any = require("confluent_kafka", "kafka")
-        self.timeout_s = timeout_s
+        self.timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
+        self._first_s = _FIRST_S if timeout_s is None else timeout_s
         self.config = config
         self.failure = failure
         self._group, self._settings = group, settings
@@ -129,7 +129,7 @@ class PartitionReader:
             "error_cb": self._note_error,
         }
         self._last_error = ""
-        self._has_answered = timeout_s != TIMEOUT_S
+        self._has_answered = False
         self._paused: list[Any] = []
         self._consumer = make_client(self.kafka.Consumer, config, {**own, **settings})
 
@@ -393,7 +393,7 @@ class PartitionReader:
         return f"{what}: {error.str()}{known}"
 
     def _deadline(self, began: float) -> float:
-        return began + (self.timeout_s if self._has_answered else _FIRST_S)
+        return began + (self.timeout_s if self._has_answered else self._first_s)
 
     def _ask(self, topic: str | None, method: Any, *arguments: object, **options: object) -> Any:
         began = time.monotonic()

@@ -17,7 +17,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.callbacks import shielded
 from serde_chain.clients.confluent.delivery_reports import failure_of
-from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader, log_error, make_client
+from serde_chain.clients.confluent.partitions import PartitionReader, log_error, make_client
 from serde_chain.clients.dead_letters import DeadLetter, read_dead_letter
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, ReplayError
@@ -79,7 +79,7 @@ def replay(
     keep_time: bool = True,
     stop: threading.Event | None = None,
     progress: Callable[[int], None] | None = None,
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
 ) -> ReplayReport:
     """Return the dead letters of a topic with key, value and original headers, in order, to their partitions.
 
@@ -99,7 +99,7 @@ def replay(
         keep_time: Give records their original timestamps; otherwise the current time.
         stop: Set by another thread to stop after the current records.
         progress: Called with the number of examined letters.
-        timeout_s: The longest wait for the broker, in seconds.
+        timeout_s: The longest wait for the broker, in seconds. By default 60, and 8 for the first answer.
 
     Raises:
         ConfigError: The Kafka client refuses its configuration, or ``to`` is empty.
@@ -138,11 +138,12 @@ def replay(
 
 class _Replay:
     def __init__(
-        self, config: Config | str | Path, topic: str, to: Collection[str], timeout_s: float, *, keep_time: bool
+        self, config: Config | str | Path, topic: str, to: Collection[str], timeout_s: float | None, *, keep_time: bool
     ) -> None:
-        self._config, self._topic, self._to, self._timeout_s, self._keep_time = config, topic, to, timeout_s, keep_time
+        self._config, self._topic, self._to, self._keep_time = config, topic, to, keep_time
         self.report = ReplayReport()
         self._reader = PartitionReader(config, f"serde-chain-replay-{topic}", failure=ReplayError, timeout_s=timeout_s)
+        self._timeout_s = self._reader.timeout_s
         self._producer: Any = None
         # The number of partitions, by topic.
         self._counts: dict[str, int] = {}

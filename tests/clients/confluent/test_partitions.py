@@ -58,11 +58,20 @@ def test_waits_are_short_at_first_and_long_enough_for_a_slow_broker() -> None:
     assert waits == [0.5, 0.5, 1, 2, 4]
 
 
-@pytest.mark.parametrize(("answers", "waited_s"), [((), 8), (("COORDINATOR_LOAD_IN_PROGRESS",), 60), ((None,), 60)])
+@pytest.mark.parametrize(
+    ("answers", "timeout_s", "waited_s"),
+    [
+        ((), None, 8),
+        ((), 60, 60),
+        ((), 5, 5),
+        (("COORDINATOR_LOAD_IN_PROGRESS",), None, 60),
+        ((None,), None, 60),
+    ],
+)
 def test_a_broker_that_has_answered_is_waited_for_longer(
-    answers: tuple[str | None, ...], waited_s: float, monkeypatch: pytest.MonkeyPatch
+    answers: tuple[str | None, ...], timeout_s: float | None, waited_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error of the broker is an answer."""
+    """An error of the broker is an answer. A time that the caller has chosen holds for the first one too."""
     now, left = [0.0], list(answers)
 
     def passes(seconds: float) -> None:
@@ -77,7 +86,7 @@ def test_a_broker_that_has_answered_is_waited_for_longer(
 
     clock = SimpleNamespace(monotonic=lambda: now[0], sleep=passes)
     with (
-        PartitionReader({"bootstrap.servers": "127.0.0.1:1"}, "group", failure=JobError) as reader,
+        PartitionReader({"bootstrap.servers": "127.0.0.1:1"}, "group", failure=JobError, timeout_s=timeout_s) as reader,
         monkeypatch.context() as patched,
     ):
         patched.setattr("serde_chain.clients.confluent.partitions.time", clock)
