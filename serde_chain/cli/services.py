@@ -72,7 +72,10 @@ def services(  # noqa: PLR0917, click passes them by name
         if s3:
             objects = stack.enter_context(S3Server(port=s3))
             objects.create_bucket(_BUCKET)
-            _say("S3", "".join(f"\n  {key} = {value}" for key, value in objects.store_config(_BUCKET).items()))
+            _say(
+                "S3, in memory: its objects are gone after the end",
+                "".join(f"\n  {key} = {value}" for key, value in objects.store_config(_BUCKET).items()),
+            )
         if offload_server:
             kept = folder / "offload-server"
             endpoint = stack.enter_context(

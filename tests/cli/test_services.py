@@ -43,6 +43,7 @@ def test_services_are_at_their_ports_and_keep_their_data(tmp_path: Path) -> None
         assert lines[0] == f"Kafka: localhost:{port}, with the topics images, sys.metadata"
         assert lines[1].startswith(f"Kafka with users: localhost:{port + 1} (SASL_PLAINTEXT, SCRAM-SHA-512, user alice")
         assert f"Schema registry: http://localhost:{registry}/apis/ccompat/v7" in lines
+        assert any(line.startswith("S3, in memory: its objects are gone after the end") for line in lines)
         assert "s3.bucket = payloads" in lines
         assert f"s3.endpoint.url = http://localhost:{s3}" in lines
         assert f"Offload server: http://localhost:{endpoint} (announced in sys.metadata)" in lines
