@@ -66,7 +66,7 @@ _KINDS: Final = (
 )
 _BYTES: Final = (bytes, bytearray, memoryview)
 _ITEMS: Final = (list, tuple, set, frozenset)
-_LEAVES: Final = tuple(kind for kind, _ in _KINDS)
+_OPEN: Final = (*(kind for kind, _ in _KINDS), Mapping, *_ITEMS)
 
 
 # The outline: a value is bytes, another leaf, or has parts.
@@ -74,7 +74,7 @@ _LEAVES: Final = tuple(kind for kind, _ in _KINDS)
 
 def opened(value: Any) -> Any:
     """A mapping, a list or a leaf as it is; models, messages, arrays and other objects in these types."""
-    if isinstance(value, (*_LEAVES, Mapping, *_ITEMS)) and not isinstance(value, Enum):
+    if isinstance(value, _OPEN) and not isinstance(value, Enum):
         return value
     if isinstance(value, Enum):
         return opened(value.value)

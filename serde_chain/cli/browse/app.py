@@ -214,6 +214,8 @@ class Pages:
         def again(**more: str) -> str:
             return f"{base}?{urlencode({**here, **kept, **more})}"
 
+        rows = _fitted(shown)
+        misfit_too = {} if rows["misfit"] is None else {"misfit": "1"}
         fetched = sum(fetched_bytes(row.value) for row in page.rows)
         refers = {name for row in page.rows for name in ("reference", "fields") if name in row.value}
         return await self._drawn(
@@ -222,7 +224,7 @@ class Pages:
             **self._common(topic, query),
             facts=facts,
             page=page,
-            **_fitted(shown),
+            **rows,
             seen=await self._see_all(topic, shown) if is_checked else {},
             most=_bytes_of(page.rows),
             older=link(at=page.older, to="older", **kept) if page.older else None,
@@ -232,7 +234,7 @@ class Pages:
             fetched=fetched,
             whole="reference" in refers,
             reread=lambda stages: again(format=stages),
-            tail=None if page.newer else link("/newer", at=page.end, most=str(_bytes_of(page.rows))),
+            tail=None if page.newer else link("/newer", at=page.end, most=str(_bytes_of(page.rows)), **misfit_too),
         )
 
     def _common(self, topic: Topic, query: Mapping[str, str]) -> dict[str, Any]:
@@ -256,7 +258,8 @@ class Pages:
         page, shown, facts = await self._do(request, read)
         most = request.query_params.get("most", "")
         largest = int(most) if _NUMBER.fullmatch(most) else 0
-        answer = await self._drawn(request, "newer.html", topic=topic.name, **_fitted(shown), seen={}, most=largest)
+        rows = _fitted(shown, is_misfit="misfit" in request.query_params)
+        answer = await self._drawn(request, "newer.html", topic=topic.name, **rows, seen={}, most=largest)
         answer.headers["x-position"] = page.end
         if facts.records is not None:
             answer.headers["x-records"] = number(facts.records, "record")
@@ -613,11 +616,11 @@ def _filter(query: Mapping[str, str]) -> Filter:
     return Filter(query.get("contains", ""), query.get("where", ""))
 
 
-def _fitted(shown: Iterable[Shown]) -> dict[str, Any]:
+def _fitted(shown: Iterable[Shown], *, is_misfit: bool = False) -> dict[str, Any]:
     """Rows, and the sentence about the values of another chain, which then takes the place of their errors."""
     rows = [*shown]
     sentence = misfit([row.look for row in rows if row.look is not None], sum(row.preview is not None for row in rows))
-    if sentence is not None:
+    if is_misfit or sentence is not None:
         rows = [row if row.look is None else row._replace(problem=None) for row in rows]
     return {"shown": rows, "misfit": sentence}
 

@@ -1,6 +1,7 @@
 """A topic whose records were written by another chain than the configured one."""
 
 import json
+import re
 import zlib
 from typing import Any
 from urllib.parse import quote
@@ -70,9 +71,13 @@ def test_a_topic_of_another_chain_is_told_in_a_sentence(
     assert 'class="problem"' not in page
     assert "{&#34;id&#34;:2,&#34;note&#34;:" in page
     assert HOSTILE not in page
+    [tail] = re.findall(r'data-tail="([^"]+)"', page)
+    produce(writer, topic, (None, {"id": 3}))
+    assert 'class="problem"' not in ask(tail.replace("&amp;", "&")).text  # nor of one row that comes later
     read = ask(link(page, "value.deserializers = zstd, json")).text
     assert "does not fit" not in read
     assert "<span>id 2 · note " in read
+    assert "<span>id 3</span>" in read
     assert 'name="format" value="zstd, json"' in read
     assert "<b>id</b> <i>integer</i> <span>0</span>" in ask("/records/0/0").text  # so is each page of the topic
     assert "This configuration does not fit" in ask("/?format=").text
