@@ -10,30 +10,8 @@ from functools import partial, update_wrapper
 from operator import attrgetter
 from typing import Any, ClassVar, Final, TypeVar, cast
 
-from payload_stores.base import (
-    CAPABILITIES,
-    Buffer,
-    PayloadStore,
-    PublishContext,
-    RecordWriter,
-    SupportsClock,
-    SupportsDelete,
-    SupportsDeleteMany,
-    SupportsExpiration,
-    SupportsInfo,
-    SupportsLeftoverCount,
-    SupportsLeftovers,
-    SupportsLifetimes,
-    SupportsList,
-    SupportsListRange,
-    SupportsOptOut,
-    SupportsPreparation,
-    SupportsRanges,
-    SupportsRecords,
-    SupportsStreaming,
-    SupportsTopics,
-    SupportsTransactions,
-)
+from payload_stores.base import CAPABILITIES, Buffer, PayloadStore, PublishContext, RecordWriter
+from payload_stores.base import store as contract
 from payload_stores.kip1159 import KipPayloadStore, as_store
 from payload_stores.options import Option
 
@@ -68,9 +46,13 @@ _forwarded: Final[Any] = _Forwarded
 
 def _straight(member: F) -> F:
     """A method of the contract that calls the inner store's."""
-    name = member.__name__
+    name, code = member.__name__, member.__code__
+    by_name = frozenset(code.co_varnames[code.co_argcount : code.co_argcount + code.co_kwonlyargcount])
 
     def forward(self: Middleware, /, *arguments: Any, **named: Any) -> Any:
+        if not named.keys() <= by_name:  # a store may name its parameters otherwise
+            bound = inspect.signature(member).bind(self, *arguments, **named)
+            arguments, named = bound.args[1:], bound.kwargs
         return getattr(self.store, name)(*arguments, **named)
 
     return _like(member, forward)
@@ -204,33 +186,33 @@ class Middleware(PayloadStore):
 
     # Abilities: a test compares these lines with the contract
 
-    delete = by_call(SupportsDelete.delete)
-    delete_many = by_call(SupportsDeleteMany.delete_many)
-    info = by_call(SupportsInfo.info)
-    list = _straight(SupportsList.list)
-    list_range = _straight(SupportsListRange.list_range)
-    open = by_call(SupportsStreaming.open)
-    publish_stream = _straight(SupportsStreaming.publish_stream)
-    read_range = by_call(SupportsRanges.read_range)
-    publish_record = by_call(SupportsRecords.publish_record)
-    download_record = by_call(SupportsRecords.download_record)
-    topic_of = _straight(SupportsTopics.topic_of)
+    delete = by_call(contract.SupportsDelete.delete)
+    delete_many = by_call(contract.SupportsDeleteMany.delete_many)
+    info = by_call(contract.SupportsInfo.info)
+    list = _straight(contract.SupportsList.list)
+    list_range = _straight(contract.SupportsListRange.list_range)
+    open = by_call(contract.SupportsStreaming.open)
+    publish_stream = _straight(contract.SupportsStreaming.publish_stream)
+    read_range = by_call(contract.SupportsRanges.read_range)
+    publish_record = by_call(contract.SupportsRecords.publish_record)
+    download_record = by_call(contract.SupportsRecords.download_record)
+    topic_of = _straight(contract.SupportsTopics.topic_of)
     joins_transactions = _attribute("joins_transactions")
-    now = _straight(SupportsClock.now)
-    expiration = by_call(SupportsExpiration.expiration)
-    set_expiration = by_call(SupportsExpiration.set_expiration)
-    lifetimes = by_call(SupportsLifetimes.lifetimes)
-    remove_leftovers = _straight(SupportsLeftovers.remove_leftovers)
-    count_leftovers = _straight(SupportsLeftoverCount.count_leftovers)
-    unprepared = by_call(SupportsPreparation.unprepared)
+    now = _straight(contract.SupportsClock.now)
+    expiration = by_call(contract.SupportsExpiration.expiration)
+    set_expiration = by_call(contract.SupportsExpiration.set_expiration)
+    lifetimes = by_call(contract.SupportsLifetimes.lifetimes)
+    remove_leftovers = _straight(contract.SupportsLeftovers.remove_leftovers)
+    count_leftovers = _straight(contract.SupportsLeftoverCount.count_leftovers)
+    unprepared = by_call(contract.SupportsPreparation.unprepared)
     retries = _attribute("retries")
     sender = _attribute("sender")
     offloads = _attribute("offloads")
     fetches = _attribute("fetches")
-    why_not = _straight(SupportsOptOut.why_not)
+    why_not = _straight(contract.SupportsOptOut.why_not)
 
     def within(self, writer: RecordWriter) -> PayloadStore:
         """The middleware around ``within`` of the inner store; it shares everything else with this one."""
         copied = object.__new__(type(self))
-        copied.__dict__.update(self.__dict__, store=cast("SupportsTransactions", self.store).within(writer))
+        copied.__dict__.update(self.__dict__, store=cast("contract.SupportsTransactions", self.store).within(writer))
         return copied

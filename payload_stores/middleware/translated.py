@@ -8,15 +8,8 @@ from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any, BinaryIO, TypeVar, cast
 
-from payload_stores.base import (
-    Buffer,
-    PayloadInfo,
-    PublishContext,
-    SupportsExpiration,
-    SupportsLifetimes,
-    SupportsPreparation,
-    SupportsRecords,
-)
+from payload_stores.base import Buffer, PayloadInfo, PublishContext
+from payload_stores.base import store as contract
 from payload_stores.buffers import checked_range
 from payload_stores.errors import PayloadStoreError
 from payload_stores.foreign_errors import translated
@@ -63,11 +56,11 @@ class Translated(Middleware):
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         return self._of_topic(self.store.publish, topic, data, context)
 
-    publish_record = by_call(SupportsRecords.publish_record, _of_topic)
-    expiration = by_call(SupportsExpiration.expiration, _of_topic)
-    set_expiration = by_call(SupportsExpiration.set_expiration, _of_topic)
-    lifetimes = by_call(SupportsLifetimes.lifetimes, _of_topic)
-    unprepared = by_call(SupportsPreparation.unprepared, _of_topic)
+    publish_record = by_call(contract.SupportsRecords.publish_record, _of_topic)
+    expiration = by_call(contract.SupportsExpiration.expiration, _of_topic)
+    set_expiration = by_call(contract.SupportsExpiration.set_expiration, _of_topic)
+    lifetimes = by_call(contract.SupportsLifetimes.lifetimes, _of_topic)
+    unprepared = by_call(contract.SupportsPreparation.unprepared, _of_topic)
 
     def id(self, data: Buffer, context: PublishContext | None = None) -> str:
         with translated(self.scheme):

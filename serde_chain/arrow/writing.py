@@ -10,7 +10,7 @@ from payload_stores.options import nearest
 from payload_stores.plugins import require
 from serde_chain.arrow.columns import binary_column, cuts_of_rows, views
 from serde_chain.arrow.nested import has_equal_keys, objects, plain
-from serde_chain.base.kinds import typed_stage
+from serde_chain.base.kinds import is_same_work, typed_stage
 from serde_chain.errors import ConfigError, EncodeError, SerializationError
 from serde_chain.record import KEY, Context, Header, RecordContext
 
@@ -177,7 +177,9 @@ def _exported(table: Any, arrow: Any) -> Any:
 
 def columns_first(stage: object, column: Any, ctx: Context) -> Any | None:
     """A column written by a stage as a whole; None if it must be called for each row."""
-    writer = stage.column_writer(ctx) if isinstance(stage, SupportsColumns) else None
+    if not isinstance(stage, SupportsColumns) or not is_same_work(stage, "column_writer"):
+        return None
+    writer = stage.column_writer(ctx)
     if writer is None or has_equal_keys(column):  # refused with its row
         return None
     try:

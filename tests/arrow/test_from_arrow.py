@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import duckdb
 import pandas as pd
@@ -20,7 +20,15 @@ from hypothesis import strategies as st
 
 from payload_stores import PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
-from serde_chain import ConfigError, DeserializerChain, EncodeError, RecordContext, SerializationError, SerializerChain
+from serde_chain import (
+    ConfigError,
+    DeserializerChain,
+    EncodeError,
+    RecordContext,
+    SerializationError,
+    Serializer,
+    SerializerChain,
+)
 from serde_chain.arrow import ArrowRecords
 from serde_chain.stages.avro.native import library
 from serde_chain.stages.avro.stage import AvroSerializer
@@ -367,3 +375,33 @@ def test_keys_for_stages_that_need_them(tmp_path: Path) -> None:
 def test_a_model_writes_tables_too() -> None:
     chain = SerializerChain.from_config({"value.serializer": "avro", "avro.type": Created})
     assert chain.from_arrow(pa.table({"id": [1]}), topic="t").values.to_pylist() == [chain(Created(1))]
+
+
+class Columned(Serializer[int]):
+    """Writes columns as a whole."""
+
+    def __call__(self, data: int | None, ctx: Any = None, /) -> bytes | None:
+        return None if data is None else b"%d" % data
+
+    def column_writer(self, ctx: Any) -> Self:
+        return self
+
+    def row_converter(self, column: Any, ctx: Any) -> None: ...
+
+    def write(self, values: pa.Array, /) -> tuple[pa.Array, list[int]]:
+        return pa.array([b"%d" % value for value in values.to_pylist()]), []
+
+
+class Doubled(Columned):
+    """Overrides the call alone."""
+
+    def __call__(self, data: int | None, ctx: Any = None, /) -> bytes | None:
+        return None if data is None else super().__call__(2 * data, ctx)
+
+
+@pytest.mark.parametrize(("stage", "written"), [(Columned, [b"1", b"2"]), (Doubled, [b"2", b"4"])])
+def test_a_subclass_that_overrides_the_call_is_called_for_each_row(stage: type[Columned], written: list[bytes]) -> None:
+    """As with ``plain``, ``begin`` and batch forms: the column writer does what the overridden call did."""
+    chain = SerializerChain([stage()])
+    assert [chain(value) for value in (1, 2)] == written
+    assert chain.from_arrow(pa.array([1, 2]), topic="topic").values.to_pylist() == written

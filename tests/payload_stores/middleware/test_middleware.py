@@ -400,6 +400,9 @@ def test_an_operation_gets_all_arguments_of_the_contract_by_position() -> None:
 
         def set_expiration(self) -> None: ...
 
+        def topic_of(self, url: str) -> str:  # another name
+            return url
+
     store = Noted(Able())
     record = payload_stores.StoredRecord(b"data")
     context = PublishContext()
@@ -413,6 +416,8 @@ def test_an_operation_gets_all_arguments_of_the_contract_by_position() -> None:
         ("set_expiration", "topic", None),
         ("read_range", "memory:///topic/1", 1, 2),
     ]
+    assert isinstance(store, payload_stores.SupportsTopics)
+    assert store.topic_of(reference="memory:///topic/1") == "memory:///topic/1"
     with pytest.raises(TypeError, match="missing a required argument: 'topic'"):
         cast("Any", store.publish_record)()
 
