@@ -13,6 +13,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor, Future, wait
+from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
@@ -87,6 +88,7 @@ class Call(Generic[T]):
     Attributes:
         result: The result; None until the end, and once it was taken.
         error: The error, likewise.
+        is_done: Whether the call has ended.
 
     Example:
         >>> call = Call(max, 1, 2).start()
@@ -99,11 +101,10 @@ class Call(Generic[T]):
         self._context = contextvars.copy_context()  # so that traces continue in the other thread
         self.result: T | None = None
         self.error: BaseException | None = None
-        self._ended = threading.Event()
-        # Each is acquired once, without a wait: by who makes or fails the call, and by who passes on its end.
-        self._begun = threading.Lock()
-        self._passed = threading.Lock()
-        self._dropped: Callable[[Call[T]], object] | None = None
+        self.is_done = False
+        self._begun = threading.Lock()  # acquired once, without a wait, by who makes or fails the call
+        self._waiters: list[threading.Event] = []  # mostly one or none: an event costs as much as the rest
+        self._dropped: list[Callable[[Call[T]], object]] = []
 
     def start(self) -> Self:
         """Make the call in a thread.
@@ -154,7 +155,11 @@ class Call(Generic[T]):
         Returns:
             Whether the call has ended.
         """
-        return self._ended.wait(seconds)
+        if self.is_done:
+            return True
+        waiter = threading.Event()
+        self._waiters.append(waiter)
+        return self.is_done or waiter.wait(seconds)  # type: ignore[redundant-expr]  # it may have ended meanwhile
 
     def take(self) -> T:
         """The result, once the call has ended; can be taken once.
@@ -182,20 +187,22 @@ class Call(Generic[T]):
         Args:
             ended: Called once, at the end in the call's thread, or right now if the call has ended.
         """
-        self._dropped = ended
-        if self._ended.is_set():
+        self._dropped.append(ended)
+        if self.is_done:
             self._pass_on()
 
     def _end(self) -> None:
         self.ended()
-        self._ended.set()
-        self._pass_on()
+        self.is_done = True
+        for waiter in self._waiters:
+            waiter.set()
+        if self._dropped:
+            self._pass_on()
 
     def _pass_on(self) -> None:
-        if self._dropped is not None and self._passed.acquire(blocking=False):
-            self._dropped(self)
+        with suppress(IndexError):  # the other thread passes it on
+            self._dropped.pop()(self)
             self.outcome()
-            self._dropped = None
 
 
 class DaemonPool(Executor):
@@ -222,6 +229,7 @@ class DaemonPool(Executor):
         self._waiting: deque[Call[Any]] = deque()
         self._running: set[Call[Any]] = set()
         self._lock = threading.Lock()
+        self._starting = [True]  # empty while a thread is certain to come that has not looked at the queue yet
 
     def _leave_to_parent(self) -> tuple[()]:
         self._begin()
@@ -235,8 +243,7 @@ class DaemonPool(Executor):
         """
         self._waiting.extend(calls)
         try:
-            for _ in range(min(len(calls), self.slots - len(self._running))):
-                run_in_daemon_thread(self._work)
+            self._wake()
         except PayloadStoreUnavailableError as error:
             for call in calls:
                 call.fail(error)
@@ -290,7 +297,7 @@ class DaemonPool(Executor):
             # Not cancelled: callers waiting for a part must get an error of the store.
             call.fail(_closed())
         if wait and self._waiting:
-            run_in_daemon_thread(self._work)  # in case an interrupt came between a call and its thread
+            self._wake()  # in case an interrupt came between a call and its thread
         while wait and (left := self._left()):
             left[0].wait()
 
@@ -298,8 +305,16 @@ class DaemonPool(Executor):
         with self._lock:
             return [*self._running, *self._waiting]
 
-    def _work(self) -> None:
+    def _wake(self) -> None:
+        """Start a thread, if it may have something to do; it starts the next one."""
+        if self._starting and len(self._running) < self.slots:
+            starting: list[bool] = []
+            run_in_daemon_thread(partial(self._work, starting))
+            self._starting = starting
+
+    def _work(self, starting: list[bool]) -> None:
         """Make calls until none is waiting, or no slot is free."""
+        starting.append(True)
         while self._waiting:
             with self._lock:
                 if len(self._running) == self.slots:
@@ -309,6 +324,9 @@ class DaemonPool(Executor):
                 except IndexError:
                     return
                 self._running.add(call)
+            if self._waiting:
+                with suppress(PayloadStoreUnavailableError):  # this thread continues
+                    self._wake()
             call.run()
             with self._lock:
                 self._running.discard(call)
@@ -325,12 +343,13 @@ class _Promised(Call[T]):
     def begin(self) -> bool:
         is_first = super().begin()
         if is_first and not self.future.set_running_or_notify_cancel():
-            self._ended.set()
-            return False
+            self._work = _nothing
         return is_first
 
     def ended(self) -> None:
         result, error = self.outcome()
+        if self.future.cancelled():
+            return
         if error is None:
             self.future.set_result(result)  # type: ignore[arg-type]  # without an error it is the call's
         else:

@@ -274,8 +274,8 @@ class Slots(DaemonPool):
 
         def follow(error: BaseException | None) -> None:
             if error is None:
-                with suppress(IndexError, PayloadStoreUnavailableError):  # the latter is the call's error
-                    self.start([waiting.popleft()])
+                with suppress(IndexError):
+                    self._waiting.append(waiting.popleft())  # this thread takes it, or the one that comes before it
                 return
             failed.append(error)
             for call in calls:

@@ -37,7 +37,6 @@ def test_the_end_of_a_dropped_call_is_passed_on_once() -> None:
     assert not passed.acquire(blocking=False)
     may_end.set()
     assert passed.acquire(timeout=SECONDS)
-    call.drop(lambda _call: passed.release())
     assert not passed.acquire(blocking=False)
 
 
