@@ -109,19 +109,20 @@ def sections(folder: Path = REPORT) -> list[Section]:
     return [_from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
-def quote(*patterns: str, folder: Path = REPORT, pure: Path = PURE_REPORT) -> None:
+def quote(*patterns: str, folder: Path = REPORT, pure: Path | None = PURE_REPORT) -> None:
     """Print a table of single rows of the report, for pages; cog calls it (``make tables``).
 
     Args:
         patterns: Of ``<table>: <label>``; the first row that matches each is printed.
         folder: The report.
-        pure: The report without the compiled part, of rows that differ.
+        pure: The report without the compiled part, of rows that differ; None for a table without it.
 
     Raises:
         LookupError: If the report has no such row.
     """
-    rows, of_pure = _rows_of(folder), _rows_of(pure)
-    print("| what | against | ratio | without the compiled part |\n|---|---|--:|--:|")
+    rows, of_pure = _rows_of(folder), {} if pure is None else _rows_of(pure)
+    last = ("", "") if pure is None else (" without the compiled part |", "--:|")
+    print(f"| what | against | ratio |{last[0]}\n|---|---|--:|{last[1]}")
     for pattern in patterns:
         key = next((key for key in rows if fnmatchcase(key, pattern)), None)
         if key is None:
@@ -129,7 +130,8 @@ def quote(*patterns: str, folder: Path = REPORT, pure: Path = PURE_REPORT) -> No
         table, row = rows[key]
         place = f", {table.axis}: {row.at}" if table.axis else ""
         without = number(of_pure[key][1].figure) if key in of_pure else "the same"
-        print(f"| {table.title}: {row.name}{place} | {row.against} | {number(row.figure)} | {without} |")
+        end = "" if pure is None else f" {without} |"
+        print(f"| {table.title}: {row.name}{place} | {row.against} | {number(row.figure)} |{end}")
 
 
 def _rows_of(folder: Path) -> dict[str, tuple[Table, Row]]:

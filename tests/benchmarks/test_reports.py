@@ -114,6 +114,12 @@ def test_rows_for_pages(tmp_path: Path, bounds: Path, capsys: pytest.CaptureFixt
         quote("sizes: serialize, 10 KB *", folder=tmp_path, pure=tmp_path / "pure")
         expected = f"| By size: serialize, size: 10 KB | by hand | 2.00 | {without} |"
         assert capsys.readouterr().out.splitlines()[2:] == [expected]
+    quote("sizes: serialize, 10 KB *", folder=tmp_path, pure=None)
+    assert capsys.readouterr().out.splitlines() == [
+        "| what | against | ratio |",
+        "|---|---|--:|",
+        "| By size: serialize, size: 10 KB | by hand | 2.00 |",
+    ]
     with pytest.raises(LookupError, match="no row 'sizes: none'"):
         quote("sizes: none", folder=tmp_path)
 
