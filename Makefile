@@ -6,6 +6,7 @@
 #   make test           each module on real servers, in a few minutes
 #   make test-all       all tests but those of test-servers: also rounds, clusters, killed processes, the docs' pages
 #   make test-servers   tests on servers of three clouds, of a fault-injecting proxy, and of the site in a browser
+#   make test-ci        both of them in one run, in which one computes while the other waits
 #   make build          the compiled part (native/) in place, where cargo runs; the goals that need it do so themselves
 #   make test-native    the compiled part compared with fastavro, and the tests of Avro with it
 #   make test-pure      the same tests without the compiled part
@@ -31,7 +32,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo build test test-all test-servers test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit audit-crates docs tables bench bench-pure dist wheels lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo build test test-all test-servers test-ci test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit audit-crates docs tables bench bench-pure dist wheels lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -124,6 +125,9 @@ nightly: check-tools build
 
 test-servers: check-tools check-go check-node check-browser build
 	$(BIN)/python -m pytest -n $(WORKERS) -m servers $(ARGS)
+
+test-ci: check-tools check-go check-node check-browser build
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not nightly" $(ARGS)
 
 lint-native: check-cargo
 	@cargo fmt --manifest-path native/Cargo.toml --check

@@ -1,5 +1,6 @@
 """Fixtures for all tests: the real servers, each started once in a run, and what the workers of a run share."""
 
+import gc
 import os
 import signal
 import uuid
@@ -15,7 +16,7 @@ from tests import botocore_models, scheduling, shared_servers, tiers
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
 from tests.hypothesis_profiles import load_profile
 from tests.java_serdes import JavaSerde
-from tests.spark.sessions import session_of_tests
+from tests.spark.sessions import session_of_tests, start_cheaply
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -40,6 +41,7 @@ def pytest_configure(config: pytest.Config) -> None:
     # The processes of a shell's background process would ignore it.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    start_cheaply()
     if is_worker(config):
         address, key = config.workerinput["servers"]  # type: ignore[attr-defined]
         config.stash[shared_servers.BOARD] = shared_servers.connect(address, key)
@@ -79,6 +81,17 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         config.stash[OWNER].close()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Keep the garbage collector from the objects of all tests, now and later: none of them is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark what `make test` leaves out, and order the tests.
 
@@ -107,10 +120,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         board.note_units(scheduling.units(session.items))
 
 
-def _cost(item: pytest.Item) -> int:
+def _cost(item: pytest.Item) -> float:
     if item.get_closest_marker("spark"):
         # Those of hop wait for one another, in two workers: not both at the beginning.
         return 5 if item.nodeid.startswith("tests/hop/") else 6
+    limit = item.get_closest_marker("timeout")
+    if limit is not None and limit.args[0] > float(item.config.getini("timeout")):
+        # Clusters, killed processes, a browser: minutes each, which no worker should begin last.
+        return 5 + float(limit.args[0]) / 1_000_000
     if scheduling.unit(item) == scheduling.HOP:
         return 4
     fixtures = getattr(item, "fixturenames", ())

@@ -15,6 +15,7 @@ import sysconfig
 import venv
 from dataclasses import dataclass
 from importlib import metadata
+from importlib.util import cache_from_source
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -127,10 +128,17 @@ def _closure(requirements: list[str], own: metadata.Distribution) -> list[metada
 
 def _link(found: metadata.Distribution, site: Path) -> None:
     for file in found.files or ():
-        if ".." not in file.parts:  # commands lie elsewhere
-            target = site / file
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.symlink_to(str(found.locate_file(file)))
+        # Commands lie elsewhere; uv does not list compiled modules, which each environment would compile again.
+        if ".." not in file.parts and file.suffix != ".pyc":
+            source, target = Path(str(found.locate_file(file))), site / file
+            _link_file(source, target)
+            if file.suffix == ".py" and (compiled := Path(cache_from_source(str(source)))).exists():
+                _link_file(compiled, Path(cache_from_source(str(target))))
+
+
+def _link_file(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.symlink_to(source)
 
 
 def install_line(page: str) -> str:

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import pytest
     from xdist.remote import Producer
 
-SPARK, JOBS, HOP = "spark", "spark jobs", "hop"
+SPARK, JOBS, HOP, SITE = "spark", "spark jobs", "hop", "site"
 # More than `make test` has: two workers would not run those sooner.
 _MANY = 100
 
@@ -20,13 +20,14 @@ _MANY = 100
 def unit(item: pytest.Item) -> str:
     """The unit of a test: one worker runs all tests of a unit.
 
-    A Spark session costs seconds and 2 GiB, so one worker has it. The tests of hop share the announcement on the
-    broker. Every other unit is a file, whose tests may share fixtures.
+    A Spark session costs seconds and 2 GiB, so one worker has it; commands start their own. The tests of hop share the
+    announcement on the broker, and those of the documentation's site its pages. Every other unit is a file, whose tests
+    may share fixtures.
     """
-    if item.get_closest_marker("spark"):
-        return SPARK
     path = item.nodeid.split("::", 1)[0]
-    return HOP if path.startswith("tests/hop/") else path
+    if item.get_closest_marker("spark") and not path.startswith("tests/cli/"):
+        return SPARK
+    return next((unit for unit in (HOP, SITE) if path.startswith(f"tests/{unit}/")), path)
 
 
 def units(items: Sequence[pytest.Item]) -> dict[str, str]:

@@ -20,7 +20,7 @@ from serde_chain.cli.commands import commands
 from serde_chain.cli.selection import Selection
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.testing.services import KafkaBroker, S3Server
-from tests.cli.conftest import COMMAND, environment, run
+from tests.cli.conftest import COMMAND, environment, run_process
 from tests.conftest import NewTopic
 
 AWAY = "http://127.0.0.1:1"
@@ -61,17 +61,17 @@ def test_a_store_that_is_not_there(
         "s3.retry.attempts": 1,
     }
     path = configured(broker, tmp_path, **s3)
-    done = run("produce", path, topic, "-", stdin="x" * 100, code=1)
+    done = run_process("produce", path, topic, "-", stdin="x" * 100, code=1)
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: -: ")
     assert "s3" in line
     assert done.stdout == f"0 records, 0 bytes, sent to {topic}, 1 failed\n"
     here = configured(broker, tmp_path, **{**s3, "s3.bucket": bucket, "s3.endpoint.url": s3_server.url})
-    run("produce", here, topic, "-", stdin="x" * 100)
-    assert run("consume", here, topic).stdout == "x" * 100 + "\n"
+    run_process("produce", here, topic, "-", stdin="x" * 100)
+    assert run_process("consume", here, topic).stdout == "x" * 100 + "\n"
     away = configured(broker, tmp_path, **{**s3, "s3.bucket": bucket})
     for more in ([], ["--output", tmp_path]):
-        [line] = run("consume", away, topic, *more, code=1).stderr.splitlines()
+        [line] = run_process("consume", away, topic, *more, code=1).stderr.splitlines()
         assert line.startswith("Error: ")
         assert "127.0.0.1:1" in line
         assert "hush" not in line
@@ -95,7 +95,7 @@ def test_a_broker_that_is_not_there(command: str, more: list[str], columns: int,
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers = 127.0.0.1:1\n")
     topic = [] if command == "stamp" else ["images"]
-    done = run(command, path, *topic, *more, "--timeout", 1, stdin="value", code=1, columns=columns)
+    done = run_process(command, path, *topic, *more, "--timeout", 1, stdin="value", code=1, columns=columns)
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: the broker did not answer: ")
     assert "Check bootstrap.servers" in line
@@ -204,13 +204,13 @@ def test_a_look_at_a_million_records_reads_few_of_them(
 def test_a_registry_that_is_not_there(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     avro = {"schema.registry.url": AWAY, "avro.schema": SCHEMA}
     path = configured(broker, tmp_path, **{"value.serializers": "avro", "value.deserializers": "avro"}, **avro)
-    [line] = run("produce", path, topic, stdin='{"id": 1}', code=1).stderr.splitlines()
+    [line] = run_process("produce", path, topic, stdin='{"id": 1}', code=1).stderr.splitlines()
     assert line.startswith("Error: the schema registry did not answer")
     assert "[file=-, line 1]" in line
     producer = confluent_kafka.Producer(broker.client_config())
     producer.produce(topic, b"\0\0\0\0\1\2")
     assert producer.flush(30) == 0
-    [line] = run("consume", path, topic, code=1).stderr.splitlines()
+    [line] = run_process("consume", path, topic, code=1).stderr.splitlines()
     assert line.startswith("Error: the schema registry did not answer")
 
 

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 from payload_stores.offload_server import add_user
 from serde_chain.cli.commands import commands
 from serde_chain.testing.services import KafkaBroker
-from tests.cli.conftest import COMMAND, environment, run
+from tests.cli.conftest import COMMAND, environment, run_process
 from tests.environments import ROOT
 
 PAGE = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
@@ -112,7 +112,7 @@ SERVERS = {("browse",), ("offload-server", "run")}
 
 
 def examples_of(path: tuple[str, ...]) -> list[str]:
-    [examples] = re.findall(r"\n  Example:\n((?:    serde-chain .*\n)+)", run(*path, "--help").stdout)
+    [examples] = re.findall(r"\n  Example:\n((?:    serde-chain .*\n)+)", run_process(*path, "--help").stdout)
     return [line.strip() for line in examples.splitlines()]
 
 
@@ -139,15 +139,15 @@ def test_help_has_an_example_that_is_right(
 @pytest.mark.parametrize("path", [path for path in COMMANDS if path not in IN_SPARK | AT_PORTS], ids=" ".join)
 def test_the_examples_of_help_run(path: tuple[str, ...], folder: Path, substituted: dict[str, str]) -> None:
     if path[0] not in {"offload-server", "check-config"}:
-        run("produce", "client.toml", substituted["images"], "m51.fits", folder=folder)
+        run_process("produce", "client.toml", substituted["images"], "m51.fits", folder=folder)
     for example in examples_of(path):
         _, *arguments = (substituted.get(word, word) for word in shlex.split(example))
         if path in SERVERS:
             serve(arguments, folder)
         elif path == ("offload-server", "add-user"):
-            run(*arguments, "--password-stdin", stdin="pencil\n", folder=folder)
+            run_process(*arguments, "--password-stdin", stdin="pencil\n", folder=folder)
         else:
-            run(*arguments, folder=folder)
+            run_process(*arguments, folder=folder)
 
 
 def serve(arguments: list[str], folder: Path) -> None:
@@ -181,13 +181,13 @@ def test_keys_of_other_clients_are_no_news(broker: KafkaBroker, topic: str, tmp_
         ["inspect", config, topic],
         ["doctor", config, topic],
     ):
-        assert run(*arguments, stdin="value").stderr == ""
+        assert run_process(*arguments, stdin="value").stderr == ""
 
 
 def test_stamp_as_the_first_version_had_it(folder: Path, substituted: dict[str, str]) -> None:
-    said = run("stamp", "--config", "client.toml", "--check", substituted["events"], folder=folder).stdout
+    said = run_process("stamp", "--config", "client.toml", "--check", substituted["events"], folder=folder).stdout
     assert said == "0 records, 0 findings\n"
-    assert "Missing argument 'CONFIG'" in run("stamp", "--check", "events", code=2).stderr
+    assert "Missing argument 'CONFIG'" in run_process("stamp", "--check", "events", code=2).stderr
 
 
 @pytest.mark.parametrize("seconds", ["nan", "-1", "0", "inf", "1e30"])

@@ -23,7 +23,7 @@ from serde_chain import Consumer
 from serde_chain.cli.files import save
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.kip1159 import MARKER
-from tests.cli.conftest import COMMAND, environment, run
+from tests.cli.conftest import COMMAND, environment, run, run_process
 from tests.conftest import NewTopic
 
 SCHEMA = (
@@ -479,21 +479,21 @@ def test_a_broker_or_a_store_that_is_not_there_is_one_line(plain: Path, counted:
     away = tmp_path / "away.properties"
     away.write_text("bootstrap.servers = 127.0.0.1:1\nvalue.serializers = bytes\nvalue.deserializers = bytes\n")
     for command in (["produce", away, "t", away], ["consume", away, "t"]):
-        [line] = run(*command, "--timeout", 2, code=1).stderr.splitlines()
+        [line] = run_process(*command, "--timeout", 2, code=1).stderr.splitlines()
         assert line.startswith("Error: the broker did not answer")
         assert "Connection refused" in line
     away.write_text("bootstrap.servers = 127.0.0.1:1\nvalue.deserializers = byts\n")
-    [line] = run("consume", away, "t", code=1).stderr.splitlines()
+    [line] = run_process("consume", away, "t", code=1).stderr.splitlines()
     assert line.startswith("Error: there is no stage 'byts'")
-    [line] = run("consume", plain, "no-such-topic", code=1).stderr.splitlines()
+    [line] = run_process("consume", plain, "no-such-topic", code=1).stderr.splitlines()
     assert "Unknown topic" in line
     assert line.endswith("Check the topic's name and bootstrap.servers, or create it")
-    [line] = run("produce", plain, "no-such-topic", "-", stdin="x", code=1).stderr.splitlines()
+    [line] = run_process("produce", plain, "no-such-topic", "-", stdin="x", code=1).stderr.splitlines()
     assert line.endswith("Check the topic's name, or create it")
-    run("produce", plain, counted, "-", stdin="x" * 5000)
+    run_process("produce", plain, counted, "-", stdin="x" * 5000)
     (tmp_path / "payloads").rename(tmp_path / "elsewhere")
     (tmp_path / "payloads").mkdir()
-    done = run("consume", plain, counted, "--last", 1, code=1)
+    done = run_process("consume", plain, counted, "--last", 1, code=1)
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: ")
     assert "local" in line
@@ -523,9 +523,9 @@ def test_a_configuration_of_a_writer_is_told_to_a_reader(
 ) -> None:
     topic, config = new_topic(1), tmp_path / "writer.toml"
     config.write_text(f'"bootstrap.servers" = "{broker.bootstrap_servers}"\n"value.serializer" = "json"\n')
-    assert run("produce", config, topic, stdin="1").stderr == ""
-    assert "none for value.deserializers" in run("consume", config, topic).stderr
-    assert run("consume", config, topic, "--raw").stderr == ""
+    assert run_process("produce", config, topic, stdin="1").stderr == ""
+    assert "none for value.deserializers" in run_process("consume", config, topic).stderr
+    assert run_process("consume", config, topic, "--raw").stderr == ""
 
 
 @pytest.mark.full

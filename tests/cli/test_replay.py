@@ -13,7 +13,7 @@ from serde_chain import ConfigError, Consumer
 from serde_chain.clients.confluent.replay import replay
 from serde_chain.errors import ReplayError
 from serde_chain.testing.services import KafkaBroker
-from tests.cli.conftest import run
+from tests.cli.conftest import run, run_process
 from tests.refusing_broker import refusing
 
 if TYPE_CHECKING:
@@ -76,16 +76,16 @@ def test_dead_letters_go_back_as_they_were(broker: KafkaBroker, new_topic: "NewT
     topic, dead = new_topic(2), new_topic(1)
     send(broker, topic, *VALUES, partition=1)
     bury(broker, topic, dead, 3)
-    shown = run("replay", file, dead, "--dry-run").stdout
+    shown = run_process("replay", file, dead, "--dry-run").stdout
     assert f"3 would go back in {topic}" in shown
     assert "nothing was written" in shown
-    assert json.loads(run("replay", file, dead, "--to", topic, "--limit", 1, "--json").stdout) == {
+    assert json.loads(run_process("replay", file, dead, "--to", topic, "--limit", 1, "--json").stdout) == {
         "replayed": {topic: 1}, "left": [], "dry_run": False
     }  # fmt: skip
-    one = run("replay", file, dead, "--to", topic, "--limit", 1)
+    one = run_process("replay", file, dead, "--to", topic, "--limit", 1)
     assert (one.stdout, one.stderr) == (f"1 is back in {topic}\n1 dead letter replayed\n", "")
-    assert "1 dead letter replayed" in run("replay", file, dead, "--to", topic).stdout  # it goes on
-    assert "0 dead letters replayed" in run("replay", file, dead, "--to", topic).stdout
+    assert "1 dead letter replayed" in run_process("replay", file, dead, "--to", topic).stdout  # it goes on
+    assert "0 dead letters replayed" in run_process("replay", file, dead, "--to", topic).stdout
     came = records(broker, topic, 8)[5:]
     assert [(each.partition(), each.key(), each.value(), each.headers(), each.timestamp()[1]) for each in came] == [
         (1, b"key", b"bad %d" % number, [("n", b"%d" % number)], 1_000_000 + number) for number in (0, 2, 4)

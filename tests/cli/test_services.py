@@ -11,7 +11,7 @@ from serde_chain import Consumer, Producer
 from serde_chain.cli.commands import commands
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.testing.services.ports import port_answers
-from tests.cli.conftest import chosen_ports, run, services_running
+from tests.cli.conftest import chosen_ports, run_process, services_running
 
 SCHEMA = {"schema": '"string"'}
 
@@ -73,5 +73,5 @@ def test_services_are_at_their_ports_and_keep_their_data(tmp_path: Path) -> None
         plain.produce("spectra", b"x", on_delivery=lambda error, _message: sent.append(error))
         assert plain.flush(60) == 0
         assert sent == [None]
-        told = run("services", *arguments, code=1).stderr
+        told = run_process("services", *arguments, code=1).stderr
         assert f"port {port} of 127.0.0.1 is in use. Choose another port" in told

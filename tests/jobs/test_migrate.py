@@ -150,7 +150,10 @@ def migrate_and_be_killed(arguments: tuple[Any, ...], checkpoint: Path, commit: 
 def test_a_killed_migration_goes_on_where_it_was(
     *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
-    """With records that were written but not committed, and with commits that the checkpoint does not have."""
+    """With records that were written but not committed, and with commits that the checkpoint does not have.
+
+    Four processes, one after the other.
+    """
     source, copy = new_topic(1), new_topic(1)
     send(source, *map(payload, range(55)))
     reached = [0]

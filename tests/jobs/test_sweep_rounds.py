@@ -12,6 +12,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, Self
@@ -38,6 +39,18 @@ SEED = int(os.environ.get("SERDE_CHAIN_SWEEP_SEED", "14"))
 GRACE_MS = 8_000
 PARTITIONS = 2
 SWEEPS = 2
+# Each is most of a minute: of Spark, `make test-all` has what most can go wrong in.
+CASES = [
+    pytest.param(
+        *(engine, chains, kind),
+        id=f"{engine}-{chains}-{kind}",
+        marks=[
+            *([pytest.mark.spark] if engine == "spark" else []),
+            *([pytest.mark.nightly] if engine == "spark" and (chains, kind) != ("fields", "tombstones") else []),
+        ],
+    )
+    for engine, chains, kind in product(["local", "spark"], ["whole", "fields"], ["records", "tombstones"])
+]
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +60,10 @@ def broker() -> Iterator[KafkaBroker]:
         yield running
 
 
-@pytest.fixture(params=[False, True], ids=["records", "tombstones"])
+@pytest.fixture
 def tombstones(request: pytest.FixtureRequest) -> bool:
     """Whether tombstones count."""
-    return bool(request.param)
+    return bool(request.param == "tombstones")
 
 
 @pytest.fixture
@@ -67,7 +80,7 @@ def topics(new_topic: "NewTopic", *, tombstones: bool) -> list[str]:
     return [new_topic(PARTITIONS, compacting) for _ in range(2)]
 
 
-@pytest.fixture(params=["whole", "fields"])
+@pytest.fixture
 def config(config: Config, request: pytest.FixtureRequest) -> Config:
     """Chains that move whole values, and chains that move their fields, and what is still too large as a whole."""
     if request.param == "whole":
@@ -138,6 +151,7 @@ class Sweeping:
 
 
 @pytest.mark.timeout(400 + 5 * ROUNDS)
+@pytest.mark.parametrize(("sweep", "config", "tombstones"), CASES, indirect=True)
 def test_rounds_beside_sweeps(
     *,
     sweep: Sweep,
@@ -148,6 +162,7 @@ def test_rounds_beside_sweeps(
     tmp_path: Path,
     tombstones: bool,
 ) -> None:
+    """Most of a minute: payloads are swept when they are older than the grace period, which is longer than a write."""
     config["large.message.grace.ms"] = GRACE_MS
     random, admin, done = Random(SEED), broker.admin(), 0
     with (

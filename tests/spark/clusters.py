@@ -21,7 +21,11 @@ from serde_chain.testing.services.process import Service
 from serde_chain.testing.services.spark import session_settings, spark_environment, spark_session
 
 _PYSPARK = Path(pyspark.__file__).parent
-_EXECUTOR = {"spark.executor.cores": "1", "spark.executor.memory": "768m"}
+_EXECUTOR = {
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "768m",
+    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # see sessions.py
+}
 _ANSWER_SECONDS = 5
 
 

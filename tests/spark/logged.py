@@ -1,4 +1,4 @@
-"""What Spark keeps of queries holds no secret. Run by ``test_event_log.py``, on a session that writes its event log."""
+"""What Spark keeps of queries holds no secret. Run by ``test_cluster.py``, on a cluster."""
 
 import json
 from pathlib import Path

@@ -34,7 +34,7 @@ SERVER = [
     "test_from_avro.py::test_permissive_makes_all_nullable",
 ]
 # What a pipeline's query functions do, where the server refuses to analyse.
-PIPELINES = [
+OWN += [
     *(f"test_pipelines.py::test_decode[{mode}-auto]" for mode in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")),
     "test_pipelines.py::test_decode[FAILFAST-native]",
     "test_pipelines.py::test_decode_of_a_source_without_headers_that_no_stage_needs",
@@ -50,8 +50,8 @@ PIPELINES = [
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize(
     ("kind", "tests"),
-    [("connect", OWN), ("connect-server", SERVER), ("connect", PIPELINES)],
-    ids=["own", "server", "pipelines"],
+    [("connect", OWN), ("connect-server", SERVER)],
+    ids=["own", "server"],
 )
 def test_the_same_tests(kind: str, tests: list[str]) -> None:
     """A process with a session of its own, by Spark Connect."""

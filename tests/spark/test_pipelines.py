@@ -208,7 +208,11 @@ def test_the_page_as_a_pipeline(broker: KafkaBroker, tmp_path: Path) -> None:
 def run_pipeline(folder: Path) -> None:
     """Run the pipeline of a folder, as its user would; tables are below ``spark-warehouse`` there."""
     home = Path(pyspark.__file__).parent
-    settings = {"spark.jars": ",".join(map(str, spark_jars())), "spark.ui.enabled": "false"}
+    settings = {
+        "spark.jars": ",".join(map(str, spark_jars())),
+        "spark.ui.enabled": "false",
+        "spark.sql.shuffle.partitions": "1",
+    }
     command = [str(home / "bin" / "spark-pipelines"), "run"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]

@@ -19,7 +19,12 @@ pytestmark = [pytest.mark.full, pytest.mark.timeout(500)]
 
 SECONDS = 200
 HOME = Path(pyspark.__file__).parent
-SETTINGS = {"spark.ui.enabled": "false", "spark.driver.bindAddress": HOST, "spark.driver.host": HOST}
+SETTINGS = {
+    "spark.ui.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.driver.bindAddress": HOST,
+    "spark.driver.host": HOST,
+}
 CONFIG = {
     "value.serializers": "avro, large-message",
     "value.deserializers": "large-message, avro",

@@ -36,7 +36,7 @@ from serde_chain.cli.doctor.stores import file_system, stores
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.config import resolve
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
-from tests.cli.conftest import run
+from tests.cli.conftest import run, run_process
 from tests.conftest import NewTopic
 
 T = TypeVar("T")
@@ -914,7 +914,7 @@ def test_mistakes_are_told_with_their_lines(tmp_path: Path) -> None:
 
 def test_a_broker_that_is_not_there_is_one_check(tmp_path: Path) -> None:
     path = write({"bootstrap.servers": "127.0.0.1:1", "value.serializers": "bytes"}, tmp_path)
-    done = run("doctor", path, "t", "--timeout", 2, code=1)
+    done = run_process("doctor", path, "t", "--timeout", 2, code=1)
     assert done.stderr == ""
     _, broker, _ = done.stdout.splitlines()
     assert broker.startswith("error    broker: the broker did not answer")

@@ -1,4 +1,7 @@
-"""Jobs and queries in processes to be killed; each leads a group, to which its JVM and its workers belong."""
+"""Jobs and queries in processes to be killed; each leads a group, to which its JVM and its workers belong.
+
+Those without Spark start without its packages.
+"""
 
 from __future__ import annotations
 
@@ -14,21 +17,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions
 
 from serde_chain.jobs.copying import copy_partition
 from serde_chain.jobs.migration_plan import MigratePlan
-from serde_chain.spark import decode, encode
-from serde_chain.spark.jobs import migrate
 from tests.chaos.points import kill_at
-from tests.spark.sessions import session_of_tests
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
 __all__ = [
     "BATCH",
+    "KILLS",
     "copy_until",
     "kill",
     "migrate_all",
@@ -42,6 +41,8 @@ __all__ = [
 
 # Records of a batch of `stream`.
 BATCH: Final = 30
+# Each is a process with Spark that is killed; `make nightly` has more.
+KILLS: Final = int(os.environ.get("SERDE_CHAIN_STREAM_KILLS", "1"))
 
 _SPAWN: Final = multiprocessing.get_context("spawn")
 
@@ -59,7 +60,6 @@ def running(work: Callable[..., None], *arguments: object) -> Iterator[SpawnProc
 
 def _lead(work: Callable[..., None], arguments: tuple[object, ...]) -> None:
     os.setsid()
-    os.environ["JAVA_TOOL_OPTIONS"] = "-XX:TieredStopAtLevel=1"  # no JVM lives for long here
     work(*arguments)
 
 
@@ -108,6 +108,9 @@ def copy_until(plan: MigratePlan, end: int, point: int) -> None:
 
 def migrate_all(source: dict[str, Any], target: dict[str, Any], topics: tuple[str, str], checkpoint: str) -> None:
     """Migrate, in a Spark session of its own."""
+    from serde_chain.spark.jobs import migrate
+    from tests.spark.sessions import session_of_tests
+
     with session_of_tests() as spark:
         migrate(spark, source, target, *topics, checkpoint=checkpoint)
 
@@ -123,6 +126,12 @@ def migrate_and_stay(
 
 def stream(config: dict[str, Any], topics: tuple[str, str], checkpoint: str) -> None:
     """Read a topic, change its records, and write them to the same partitions of another one, up to its present end."""
+    from pyspark.errors import StreamingQueryException
+    from pyspark.sql import functions
+
+    from serde_chain.spark import decode, encode
+    from tests.spark.sessions import session_of_tests
+
     source, target = topics
     servers = {"kafka.bootstrap.servers": config["bootstrap.servers"]}
     reading = {"subscribe": source, "startingOffsets": "earliest", "includeHeaders": "true"}

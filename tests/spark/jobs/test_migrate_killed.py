@@ -18,6 +18,7 @@ from serde_chain.jobs.migration_plan import plan_migration
 from tests.jobs.conftest import Config, payload, stored
 from tests.jobs.test_migrate import read
 from tests.spark.jobs.children import (
+    KILLS,
     copy_until,
     kill,
     migrate_all,
@@ -62,6 +63,7 @@ def fill(config: Config, topic: str, count: int, partitions: int) -> None:
 
 
 def test_a_task_that_is_killed_at_many_points(config: Config, target: Config, new_topic: "NewTopic") -> None:
+    """Nine processes, one after the other."""
     source, copy = new_topic(1), new_topic(1)
     fill(config, source, 60, 1)
     plan = replace(plan_migration(config, target, source, copy), name=f"serde-chain-migrate-{copy}")
@@ -79,14 +81,15 @@ def test_a_task_that_is_killed_at_many_points(config: Config, target: Config, ne
     assert len(stored(open_store("local", target), copy)) == 40
 
 
-@pytest.mark.timeout(400)  # four processes with Spark, one after the other
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("config", ["whole", pytest.param("fields", marks=pytest.mark.nightly)], indirect=True)
 def test_a_migration_that_is_killed(config: Config, target: Config, new_topic: "NewTopic", tmp_path: Path) -> None:
-    """Four processes with Spark, one after the other."""
+    """Processes with Spark, one after the other."""
     source, copy = new_topic(3), new_topic(3)
     fill(config, source, 300, 3)
     topics, checkpoint = (source, copy), str(tmp_path / "checkpoint")
     with written(config, copy, 3) as count:
-        for number in range(2):  # there are two tasks at a time, so that the third partition is left for the second run
+        for number in range(min(KILLS, 2)):  # of two tasks at a time: the third partition is left for the next run
             done = tmp_path / f"done-{number}"
             with running(migrate_and_stay, config, target, topics, checkpoint, str(done)) as process:
                 # On a busy machine it may be seen late, when all is copied: it is killed behind its work then.

@@ -7,7 +7,6 @@ records that a run writes to a partition stand in order. ``SERDE_CHAIN_STREAM_KI
 """
 
 import json
-import os
 import sys
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -25,14 +24,13 @@ from serde_chain.jobs import sweep
 from serde_chain.testing.services import S3Server
 from tests.jobs.conftest import Config, payload, stored
 from tests.jobs.test_migrate import read
-from tests.spark.jobs.children import BATCH, kill, run, running, stream, wait_for_more, written
+from tests.spark.jobs.children import BATCH, KILLS, kill, run, running, stream, wait_for_more, written
 
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
 pytestmark = pytest.mark.full
 
-KILLS = int(os.environ.get("SERDE_CHAIN_STREAM_KILLS", "2"))
 PARTITIONS = 3
 # More than all runs together can have done before the last one.
 COUNT = 2 * BATCH * (KILLS + 1)

@@ -75,6 +75,7 @@ def cases() -> Iterator[list[Case]]:
         classpath=str(jars / "*"),
         jarpath=str(next(jars.glob("py4j-*.jar"))),
         java_path=system_java(),
+        javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
         die_on_exit=True,
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
