@@ -475,7 +475,7 @@ class _Decoder:
         """
         if self._compiled is not None or len(values) > self._records_at_once or None in values:
             return None
-        if not all(map(methodcaller("startswith", prefix), values)):
+        if prefix and not all(map(methodcaller("startswith", prefix), values)):
             return None
         decode = self._decode
         array = self._column.as_read([decode(data, start) for data in values])
@@ -506,14 +506,14 @@ class _Decoder:
         return self._one_by_one(batch, rows, records, start)
 
     def _is_bounded(self, values: Any) -> bool:
-        """Whether no record needs a check first; lengths count if the budget depends on them."""
-        longest = 0
-        if self._reader.budget.most is not None:
-            if isinstance(values, list):
-                longest = max((len(data) for data in values if data is not None), default=0)
-            else:
-                compute = require("pyarrow.compute", "arrow")
-                longest = compute.max(compute.binary_length(values)).as_py() or 0
+        """Whether no record needs a check first; the compiled part takes no unbounded schemas."""
+        if self._reader.budget.most is None:
+            return True
+        if isinstance(values, list):
+            longest = max((len(data) for data in values if data is not None), default=0)
+        else:
+            compute = require("pyarrow.compute", "arrow")
+            longest = compute.max(compute.binary_length(values)).as_py() or 0
         return self._reader.is_bounded(longest)
 
     def _one_by_one(self, batch: Batch, rows: Sequence[int], records: list[Any], start: int) -> Any:
