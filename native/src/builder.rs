@@ -150,6 +150,22 @@ fn vector<T: Item>(count: usize) -> Vec<T> {
     reserved(count).unwrap_or_default()
 }
 
+/// Make room for more values: growth by the vector itself would not use memory of the pool.
+#[inline]
+fn make_room<T: Item + Copy>(values: &mut Vec<T>, more: usize) {
+    if values.capacity() - values.len() < more {
+        grow(values, more);
+    }
+}
+
+#[cold]
+fn grow<T: Item + Copy>(values: &mut Vec<T>, more: usize) {
+    if let Some(mut larger) = reserved((2 * values.capacity()).max(values.len() + more)) {
+        larger.extend_from_slice(values);
+        give(T::wrap(mem::replace(values, larger)));
+    }
+}
+
 #[inline]
 pub fn offset(size: usize) -> Result<i32> {
     i32::try_from(size).map_err(|_| Refused)
@@ -191,6 +207,22 @@ impl Builder {
     pub fn added(&mut self) {
         self.validity.valid();
         self.len += 1;
+    }
+
+    /// Make room for more values, whose number was unknown.
+    pub fn reserve(&mut self, more: usize) {
+        match &mut self.values {
+            Values::Null | Values::Bool(_) => {}
+            Values::I32(values) => make_room(values, more),
+            Values::I64(values) => make_room(values, more),
+            Values::F32(values) => make_room(values, more),
+            Values::F64(values) => make_room(values, more),
+            Values::I128(values) => make_room(values, more),
+            Values::Binary(Binary { offsets, .. }) | Values::List(offsets, _) | Values::Map(offsets, _) => {
+                make_room(offsets, more);
+            }
+            Values::Struct(fields) => fields.iter_mut().for_each(|field| field.reserve(more)),
+        }
     }
 
     /// Append a null.

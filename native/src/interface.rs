@@ -1,7 +1,8 @@
 //! The Arrow C data interface: arrays that leave for pyarrow, and arrays of bytes that come from it.
 
 use std::ffi::{CStr, c_char, c_void};
-use std::ptr;
+use std::marker::PhantomData;
+use std::{mem, ptr};
 
 use pyo3::Borrowed;
 use pyo3::intern;
@@ -9,7 +10,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyTuple};
 
 use crate::builder::Validity;
-use crate::pool::{Item, Memory, give};
+use crate::pool::{Item, Memory, Place, give, reserved};
 
 pub const ARRAY: &CStr = c"arrow_array";
 
@@ -216,29 +217,46 @@ impl<'py> Input<'py> {
 
 /// Records that are read without the interpreter; their owner outlives this.
 pub enum Rows<'a> {
-    List(Vec<Record<'a>>),
+    List(Vec<Place>, PhantomData<&'a [u8]>),
     Array(Bytes),
 }
+
+/// Of what is not bytes: None, and all else.
+const NULL: Place = Place(ptr::null(), 0);
+const OTHER: Place = Place(ptr::null(), 1);
 
 // SAFETY: bytes and Arrow arrays are immutable.
 unsafe impl Send for Rows<'_> {}
 unsafe impl Sync for Rows<'_> {}
 
+impl Drop for Rows<'_> {
+    fn drop(&mut self) {
+        if let Rows::List(places, _) = self {
+            give(Place::wrap(mem::take(places)));
+        }
+    }
+}
+
 impl<'a> Rows<'a> {
     /// The items of a tuple, which keeps them; another thread could take them out of a list.
     pub fn of(records: &'a Bound<'_, PyTuple>) -> Self {
-        let row = |record: Borrowed<'_, '_, PyAny>| match record.cast_exact::<PyBytes>() {
-            // SAFETY: bytes neither change nor move.
-            Ok(data) => Record::Bytes(unsafe { &*ptr::from_ref(data.as_bytes()) }),
-            Err(_) if record.is_none() => Record::Null,
-            Err(_) => Record::Other,
+        let place = |record: Borrowed<'_, '_, PyAny>| match record.cast_exact::<PyBytes>() {
+            Ok(data) => {
+                let data = data.as_bytes();
+                Place(data.as_ptr(), data.len())
+            }
+            Err(_) if record.is_none() => NULL,
+            Err(_) => OTHER,
         };
-        Rows::List(records.iter_borrowed().map(row).collect())
+        // The interpreter is locked: fresh memory would be cleared by the system meanwhile.
+        let mut places = reserved(records.len()).unwrap_or_default();
+        places.extend(records.iter_borrowed().map(place));
+        Rows::List(places, PhantomData)
     }
 
     pub fn count(&self) -> usize {
         match self {
-            Rows::List(records) => records.len(),
+            Rows::List(places, _) => places.len(),
             Rows::Array(bytes) => bytes.count,
         }
     }
@@ -246,9 +264,7 @@ impl<'a> Rows<'a> {
     /// The number of bytes of all records.
     pub fn size(&self) -> usize {
         match self {
-            Rows::List(records) => {
-                records.iter().map(|it| if let Record::Bytes(data) = it { data.len() } else { 0 }).sum()
-            }
+            Rows::List(places, _) => places.iter().filter(|place| !place.0.is_null()).map(|place| place.1).sum(),
             Rows::Array(bytes) if bytes.count == 0 => 0,
             Rows::Array(bytes) => bytes.end(bytes.count) - bytes.end(0),
         }
@@ -257,7 +273,12 @@ impl<'a> Rows<'a> {
     #[inline]
     pub fn get(&self, row: usize) -> Record<'a> {
         match self {
-            Rows::List(records) => records[row],
+            Rows::List(places, _) => match places[row] {
+                place if place == NULL => Record::Null,
+                place if place == OTHER => Record::Other,
+                // SAFETY: bytes neither change nor move, and the tuple keeps them.
+                Place(data, size) => Record::Bytes(unsafe { std::slice::from_raw_parts(data, size) }),
+            },
             Rows::Array(bytes) if !bytes.is_valid(row) => Record::Null,
             Rows::Array(bytes) => {
                 let (begin, end) = (bytes.end(row), bytes.end(row + 1));

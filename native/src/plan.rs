@@ -56,6 +56,25 @@ pub enum Constant {
     Struct(Vec<Constant>),
 }
 
+/// Items for which memory is reserved together: a block may say that it has any number.
+const ITEMS: u64 = 1024;
+
+/// Read the blocks of an array or map in parts.
+#[inline]
+fn in_parts(cursor: &mut Cursor<'_>, mut read: impl FnMut(&mut Cursor<'_>, usize) -> Result<()>) -> Result<()> {
+    loop {
+        let mut left = cursor.block()?;
+        if left == 0 {
+            return Ok(());
+        }
+        while left > 0 {
+            let count = left.min(ITEMS);
+            read(cursor, count as usize)?;
+            left -= count;
+        }
+    }
+}
+
 impl Plan {
     pub fn read(&self, cursor: &mut Cursor<'_>, to: &mut Builder) -> Result<()> {
         match self {
@@ -131,15 +150,10 @@ impl Plan {
             }
             Plan::Array(item) => {
                 let Values::List(offsets, items) = &mut to.values else { return Err(Refused) };
-                loop {
-                    let count = cursor.block()?;
-                    if count == 0 {
-                        break;
-                    }
-                    for _ in 0..count {
-                        item.read(cursor, items)?;
-                    }
-                }
+                in_parts(cursor, |cursor, count| {
+                    items.reserve(count);
+                    (0..count).try_for_each(|_| item.read(cursor, items))
+                })?;
                 offsets.push(offset(items.len)?);
                 to.added();
             }
@@ -147,16 +161,14 @@ impl Plan {
                 let Values::Map(offsets, entries) = &mut to.values else { return Err(Refused) };
                 let [keys, values] = &mut **entries;
                 let first = keys.len;
-                loop {
-                    let count = cursor.block()?;
-                    if count == 0 {
-                        break;
-                    }
-                    for _ in 0..count {
+                in_parts(cursor, |cursor, count| {
+                    keys.reserve(count);
+                    values.reserve(count);
+                    (0..count).try_for_each(|_| {
                         keys.binary(text(cursor)?)?;
-                        value.read(cursor, values)?;
-                    }
-                }
+                        value.read(cursor, values)
+                    })
+                })?;
                 if has_twice(keys, first) {
                     return Err(Refused); // the last value counts
                 }

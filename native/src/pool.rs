@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use pyo3::prelude::*;
 
 /// Smaller blocks are malloc's.
-const SMALLEST: usize = 1 << 16;
+const SMALLEST: usize = 1 << 14;
 /// The columns of a batch that clients take at once (64 MiB: librdkafka's `queued.max.messages.kbytes`), and what they
 /// reserve besides.
 static MOST: AtomicUsize = AtomicUsize::new(72 << 20);
 static POOL: Mutex<Pool> = Mutex::new(Pool { kept: VecDeque::new(), bytes: 0 });
 
-/// A vector of one of the types that columns have.
+/// A vector of one of the types that columns have, or of the records that they are read from.
 pub enum Memory {
     Bytes(Vec<u8>),
     I32(Vec<i32>),
@@ -24,7 +24,15 @@ pub enum Memory {
     I128(Vec<i128>),
     F32(Vec<f32>),
     F64(Vec<f64>),
+    Places(Vec<Place>),
 }
+
+/// Where a record is: a pointer, and a number of bytes.
+#[derive(Clone, Copy, PartialEq)]
+pub struct Place(pub *const u8, pub usize);
+
+// SAFETY: whoever reads the bytes says why they are alive; those in the pool are forgotten.
+unsafe impl Send for Place {}
 
 /// The oldest first.
 struct Pool {
@@ -72,7 +80,7 @@ macro_rules! items {
     };
 }
 
-items!(u8 => Bytes, i32 => I32, i64 => I64, i128 => I128, f32 => F32, f64 => F64);
+items!(u8 => Bytes, i32 => I32, i64 => I64, i128 => I128, f32 => F32, f64 => F64, Place => Places);
 
 /// An empty vector for so many values; None if there is no memory for it.
 pub fn reserved<T: Item>(count: usize) -> Option<Vec<T>> {
