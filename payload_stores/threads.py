@@ -208,8 +208,8 @@ class Call(Generic[T]):
 class DaemonPool(Executor):
     """Makes calls in daemon threads, as many at a time as there are slots; the others wait in their order.
 
-    Callers only append to a queue, in one step of C, and threads do the rest: a signal handler that raises in a caller
-    loses no slot. After a fork, the child has all slots.
+    Callers only append to a queue, and threads count: a signal handler that raises in a caller loses no slot. After a
+    fork, the child has all slots.
 
     Args:
         slots: Most calls at a time.
@@ -228,8 +228,8 @@ class DaemonPool(Executor):
     def _begin(self) -> None:
         self._waiting: deque[Call[Any]] = deque()
         self._running: set[Call[Any]] = set()
-        self._lock = threading.Lock()
-        self._starting = [True]  # empty while a thread is certain to come that has not looked at the queue yet
+        self._lock = threading.RLock()  # signal handlers and finalizers may make calls, too
+        self._is_coming = False  # whether a thread was started that has not looked at the queue yet
 
     def _leave_to_parent(self) -> tuple[()]:
         self._begin()
@@ -289,14 +289,14 @@ class DaemonPool(Executor):
             cancel_futures: Whether waiting calls fail.
         """
         self._is_shut = True
-        while cancel_futures:
-            try:
-                call = self._waiting.popleft()
-            except IndexError:
-                break
-            # Not cancelled: callers waiting for a part must get an error of the store.
-            call.fail(_closed())
-        if wait and self._waiting:
+        if cancel_futures:
+            with self._lock:
+                cancelled = [*self._waiting]
+                self._waiting.clear()
+            for call in cancelled:
+                # Not cancelled: callers waiting for a part must get an error of the store.
+                call.fail(_closed())
+        if wait:
             self._wake()  # in case an interrupt came between a call and its thread
         while wait and (left := self._left()):
             left[0].wait()
@@ -306,31 +306,32 @@ class DaemonPool(Executor):
             return [*self._running, *self._waiting]
 
     def _wake(self) -> None:
-        """Start a thread, if it may have something to do; it starts the next one."""
-        if self._starting and len(self._running) < self.slots:
-            starting: list[bool] = []
-            run_in_daemon_thread(partial(self._work, starting))
-            self._starting = starting
+        """Start a thread if a call waits for none; it starts the next one."""
+        with self._lock:
+            if self._waiting and not self._is_coming and len(self._running) < self.slots:
+                run_in_daemon_thread(self._work)
+                self._is_coming = True  # not before: an interrupt would keep all further threads from being started
 
-    def _work(self, starting: list[bool]) -> None:
+    def _work(self) -> None:
         """Make calls until none is waiting, or no slot is free."""
-        starting.append(True)
-        while self._waiting:
-            with self._lock:
-                if len(self._running) == self.slots:
-                    return  # the threads that hold them look again before they end
-                try:
-                    call = self._waiting.popleft()
-                except IndexError:
-                    return
-                self._running.add(call)
-            if self._waiting:
-                with suppress(PayloadStoreUnavailableError):  # this thread continues
-                    self._wake()
+        call = self._next(None)
+        while call is not None:
             call.run()
-            with self._lock:
-                self._running.discard(call)
-            del call
+            call = self._next(call)
+
+    def _next(self, ended: Call[Any] | None) -> Call[Any] | None:
+        with self._lock:
+            if ended is None:
+                self._is_coming = False
+            else:
+                self._running.discard(ended)
+            if not self._waiting or len(self._running) >= self.slots:
+                return None
+            call = self._waiting.popleft()
+            self._running.add(call)
+        with suppress(PayloadStoreUnavailableError):  # this thread continues
+            self._wake()
+        return call
 
 
 class _Promised(Call[T]):
