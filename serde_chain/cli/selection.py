@@ -72,21 +72,22 @@ def _offsets(_ctx: click.Context, _param: click.Parameter, value: str | None) ->
 def _time(_ctx: click.Context, _param: click.Parameter, value: str | None) -> int | None:
     """Parse a time: a click callback for :func:`parse_time`."""
     try:
-        return None if value is None else parse_time(value, datetime.now(UTC))
+        return None if value is None else parse_time(value)
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
 
 
-def parse_time(text: str, now: datetime) -> int:
+def parse_time(text: str, now: datetime | None = None) -> int:
     """Read a time, by default in UTC, as ms since the epoch.
 
-    ISO 8601; ``11:35``, the last one before now; ``today`` or ``yesterday``, with or without a time; ms since the
-    epoch, or seconds if they have ten digits. Ten digits are seconds from 2001 to 2286, and ms of 1970, of which no
-    records are. Redpanda's ``rpk`` tells them apart by their digits too.
+    ISO 8601; ms since the epoch, or seconds if they have ten digits. For a form also ``11:35``, the last one before
+    now, and ``today`` or ``yesterday``, with or without a time: scripts are better off with whole times. Ten digits are
+    seconds from 2001 to 2286, and ms of 1970, of which no records are. Redpanda's ``rpk`` tells them apart by their
+    digits too.
 
     Args:
         text: The time.
-        now: The current time.
+        now: The current time; None for whole times only.
 
     Raises:
         ValueError: It is none of these.
@@ -101,7 +102,7 @@ def parse_time(text: str, now: datetime) -> int:
         return int(text) * (1000 if len(text) == _DIGITS_OF_SECONDS else 1)
     match = _DAY.fullmatch(text)
     try:
-        if match is not None and (match["day"] or match["time"]):
+        if now is not None and match is not None and (match["day"] or match["time"]):
             hours, _, rest = (match["time"] or "0:00").partition(":")
             found = datetime.fromisoformat(f"{now.date()}T{hours:0>2}:{rest}+00:00")
             is_before = match["day"].lower() == "yesterday" if match["day"] else found > now
@@ -109,9 +110,8 @@ def parse_time(text: str, now: datetime) -> int:
         else:
             found = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(
-            f"{text!r} is neither a time, such as 2026-11-22T10:00Z, 11:35 or yesterday, nor a number of ms or seconds"
-        ) from None
+        known = "ISO 8601, such as 2026-11-22T10:00Z" if now is None else "a time, such as 11:35 or 2026-11-22T10:00Z"
+        raise ValueError(f"{text!r} is neither {known}, nor a number of ms or seconds") from None
     since = ((found if found.tzinfo else found.replace(tzinfo=UTC)) - _EPOCH) // timedelta(milliseconds=1)
     return max(since, 0)  # negative times have another meaning to a broker
 
@@ -126,7 +126,7 @@ _OPTIONS: Final = (
         "since",
         callback=_time,
         metavar="TIMESTAMP",
-        help="Records from this time on (UTC): ISO 8601, 11:35, yesterday, ms, or seconds.",
+        help="Records from this time on: ISO 8601 (UTC), ms, or seconds.",
     ),
     click.option("--last", "newest", type=click.IntRange(1), metavar="N", help="The newest N of each partition."),
     click.option("--key", help="Records with this key only: its text, as stored in the record."),

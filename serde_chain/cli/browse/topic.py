@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ import click
 
 from serde_chain.cli.inspect_topic import describe
 from serde_chain.cli.records import RecordUnavailableError, batches, open_reader, places
-from serde_chain.cli.selection import Selection, selecting, selection
+from serde_chain.cli.selection import Selection, parse_time, selecting, selection
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.config import Config
 
@@ -143,8 +144,15 @@ def asked(query: Mapping[str, str]) -> Selection:
         >>> asked({"partition": "0", "offsets": "10..19", "key": ""}).last
         19
     """
-    names = [name for name in ("partition", "offsets", "from", "key") if query.get(name)]
-    wanted: Selection = _query.main([f"--{name}={query[name]}" for name in names], "browse", standalone_mode=False)
+    given = {name: query[name] for name in ("partition", "offsets", "from", "key") if query.get(name)}
+    if "from" in given:
+        try:
+            given["from"] = f"{parse_time(given['from'], datetime.now(UTC)):015}"  # ms, and not ten digits
+        except ValueError as error:
+            raise click.UsageError(f"From: {error}") from None
+    wanted: Selection = _query.main(
+        [f"--{name}={each}" for name, each in given.items()], "browse", standalone_mode=False
+    )
     return wanted
 
 

@@ -45,7 +45,7 @@ def test_what_is_no_time(text: str) -> None:
     if text == "11":
         assert parse_time(text, NOW) == 11
         return
-    with pytest.raises(ValueError, match="is neither a time, such as 2026-11-22T10:00Z, 11:35 or yesterday"):
+    with pytest.raises(ValueError, match="is neither a time, such as 11:35 or 2026-11-22T10:00Z"):
         parse_time(text, NOW)
 
 
