@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.field_columns import in_steps
+from serde_chain.spark.field_columns import in_steps, read_for_steps
 from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read_natively
 from serde_chain.spark.own_steps import in_own_step
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
@@ -164,9 +164,14 @@ def _apart(
     # that takes few rows.
     for name in (KEY, VALUE):
         if name in made:
-            step = {f"{_DECODED}_{name}": made[name]}
-            work = in_own_step(work, step, beside=VALUE) if choices[name].crosses else work.withColumns(step)
-            made[name] = functions.col(f"{_DECODED}_{name}")
+            column = f"{_DECODED}_{name}"
+            step, own = {column: made[name]}, choices[name].crosses
+            if name == VALUE and isinstance(by_column, FieldsPlan):
+                # What Python returns may be null where a value came.
+                exists = (columns[VALUE] if choices[VALUE].native else made[VALUE]).isNotNull()
+                step, own = read_for_steps(column, made[VALUE], exists, columns["headers"], by_column), True
+            work = in_own_step(work, step, beside=VALUE) if own else work.withColumns(step)
+            made[name] = functions.col(column)
     steps = [f"{_DECODED}_{name}" for name in made]
     if isinstance(by_column, FieldsPlan):
         work, changed, more = _by_column(work, made, columns, config, by_column, nullable=nullable)
@@ -275,8 +280,9 @@ def _by_column(
     Returns:
         The DataFrame with the steps that fetch fields, the values and headers, and the names of the steps' columns.
     """
-    headers = made.get("headers", columns["headers"])
-    beside = {name: columns[name] for name in (*CONTEXT, KEY) if name in columns} | {"headers": headers}
+    headers = made["headers"]
+    # No earlier stage removes the header that names the fields, so Spark can leave out what they do remove.
+    beside = {name: columns[name] for name in ("headers", *CONTEXT, KEY) if name in columns}
     removed = [(functions.lit(True), each) for each in LargeFieldsDeserializer.removed_headers]
     # Asked outside of a lambda function, in which the name would be that of the value with its fields.
     is_tombstone = columns[VALUE].isNull()

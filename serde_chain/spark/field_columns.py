@@ -18,18 +18,17 @@ from serde_chain.spark.plan.kafka import ColumnOrName, as_column, called, typed_
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.plan.types import spark_of
-from serde_chain.spark.references import marked
+from serde_chain.spark.references import last_header, marked
 from serde_chain.spark.udfs import make_udf
 from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = ["in_steps", "resolve_fields"]
+__all__ = ["in_steps", "read_for_steps", "resolve_fields"]
 
 _FETCH: Final = "serde_chain.spark.worker.field_columns:fetch_batches"
 _ENTRIES: Final = "array<struct<path: string>>"
 
 _CROSSING: Final = "__serde_chain_fields"
-_CHECKED: Final = "__serde_chain_checked"
 _FIELD: Final = "__serde_chain_field_{}"
 
 
@@ -86,10 +85,24 @@ def resolve_fields(
     beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset)
     whole = as_column(value)
     crossing = marked(beside["headers"], plan.markers) & whole.isNotNull()
-    made = _checked(whole, crossing, beside, plan)
+    made = _checked(whole, crossing, beside["headers"], plan)
     for column in plan.columns:
         made = made.withField(_quoted(column.path), _fetched(whole, crossing, beside, loaded, column, mode=mode))
     return called("resolve_fields", value, made)
+
+
+def read_for_steps(name: str, value: Column, exists: Column, headers: Column, plan: FieldsPlan) -> dict[str, Column]:
+    """The columns of a step that reads values, for the steps of :func:`in_steps` behind it.
+
+    Args:
+        name: The name of the column with the values.
+        value: The values.
+        exists: Whether there is a value.
+        headers: The records' headers.
+        plan: The columns to fetch.
+    """
+    crossing = marked(headers, plan.markers) & exists
+    return {name: _checked(value, crossing, headers, plan), _CROSSING: crossing}
 
 
 def in_steps(
@@ -106,7 +119,7 @@ def in_steps(
     The values are then structs of plain columns, which Spark takes apart wherever it meets a query of their fields.
 
     Args:
-        frame: The DataFrame.
+        frame: The DataFrame, with the columns of :func:`read_for_steps`.
         value: The name of the struct column with the values.
         beside: The columns ``headers`` and, if known, others of Spark's Kafka source.
         config: Flat configuration.
@@ -116,14 +129,7 @@ def in_steps(
     Returns:
         The DataFrame with the steps, the values as a column of it, and the names of the columns that they are made of.
     """
-    whole = functions.col(value)
-    crossing = marked(beside["headers"], plan.markers) & whole.isNotNull()
-    first = {_CROSSING: crossing}
-    if plan.left_out:
-        first[_CHECKED] = _checked(whole, crossing, beside, plan)
-    frame = in_own_step(frame, first, beside=value)
-    crossing = functions.col(_CROSSING)
-    whole = functions.col(_CHECKED) if plan.left_out else whole
+    whole, crossing = functions.col(value), functions.col(_CROSSING)
     fetched: dict[tuple[str, ...], Column] = {}
     for number, column in enumerate(plan.columns):
         name = _FIELD.format(number)
@@ -132,7 +138,7 @@ def in_steps(
         fetched[column.path] = functions.col(name)
     kind = cast(StructType, spark_of(plan.value.arrow_type))
     made = _with(whole, fetched) if nullable else _made_of(whole, kind, fetched)
-    return frame, made, (*first, *map(_FIELD.format, range(len(plan.columns))))
+    return frame, made, (_CROSSING, *map(_FIELD.format, range(len(plan.columns))))
 
 
 def _fetched(
@@ -148,21 +154,23 @@ def _fetched(
     found = value
     for step in column.path:
         found = found.getField(step)
-    arguments = {"value": found, **beside}
+    # One header as bytes, since lists of structs cost several times as much, also for rows where they are null.
+    arguments = {"value": found, "header": last_header(beside["headers"], HEADER)}
+    arguments |= {name: argument for name, argument in beside.items() if name != "headers"}
     work = FetchPlan(config, tuple(arguments), column, mode)
     fetch = make_udf(f"fetch_field[{column.name}]", _FETCH, work, spark_of(column.arrow_type), once=False)
     fetched = fetch(*[functions.when(crossing, argument) for argument in arguments.values()])
     return functions.when(crossing, fetched).otherwise(found)
 
 
-def _checked(value: Column, crossing: Column, beside: Mapping[str, Column], plan: FieldsPlan) -> Column:
+def _checked(value: Column, crossing: Column, headers: Column, plan: FieldsPlan) -> Column:
     """Values, or an error for those with references in fields that the paths leave out.
 
     Otherwise their readers would take references for contents.
     """
     if not plan.left_out:
         return value
-    return functions.when(crossing & _names_any(beside["headers"], plan.left_out), _refusal()).otherwise(value)
+    return functions.when(crossing & _names_any(headers, plan.left_out), _refusal()).otherwise(value)
 
 
 def _with(value: Column, fields: Mapping[tuple[str, ...], Column]) -> Column:

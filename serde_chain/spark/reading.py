@@ -14,6 +14,7 @@ from serde_chain.spark.jvm.decode import any_of, crossing, read_natively
 from serde_chain.spark.plan.kafka import CONTEXT
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.reading_engine import Choice
+from serde_chain.spark.references import last_header
 from serde_chain.spark.udfs import run_in_workers
 
 __all__ = ["read_field", "without_removed"]
@@ -93,14 +94,7 @@ def _applies(headers: Column, data: Column, removed: RemovedHeaders) -> Column:
     """Whether a stage removes headers from a record."""
     applies = data.isNotNull()
     if removed.mark is not None:
-        applies &= _has(headers, removed.mark)
+        applies &= last_header(headers, removed.mark).isNotNull()
     for other in sorted(removed.unless):
-        applies &= ~_has(headers, other)
+        applies &= last_header(headers, other).isNull()
     return applies
-
-
-def _has(headers: Column, name: str) -> Column:
-    """Whether the last header with a name has a value, as the stages see it."""
-    named = functions.filter(headers, lambda header: header["key"] == name)
-    last = functions.get(named, functions.size(named) - 1)
-    return last["value"].isNotNull()

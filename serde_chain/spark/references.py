@@ -17,7 +17,7 @@ from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.udfs import run_in_workers
 
-__all__ = ["marked", "resolve", "resolve_record"]
+__all__ = ["last_header", "marked", "resolve", "resolve_record"]
 
 
 def resolve(
@@ -149,6 +149,12 @@ def marked(headers: Column, *markers: frozenset[str] | None) -> Column:
         names |= some
     wanted: Any = sorted(names)
     return functions.exists(headers, lambda header: header["key"].isin(*wanted))
+
+
+def last_header(headers: Column, name: str) -> Column:
+    """The value of the last header with a name, as the stages see it; null without one."""
+    named = functions.filter(headers, lambda header: header["key"] == name)
+    return functions.get(named, functions.size(named) - 1)["value"]
 
 
 def _no_references() -> ConfigError:

@@ -22,7 +22,7 @@ from serde_chain.spark.plan.prerequisites import has_arrow_udfs
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.stages.large_fields.paths import Pattern, leaves, template
-from serde_chain.wire.large_fields import Path
+from serde_chain.wire.large_fields import HEADER, Path
 
 __all__ = ["MOST_COLUMNS", "FetchPlan", "FieldColumn", "FieldsPlan", "plan_fields", "plan_value"]
 
@@ -56,13 +56,13 @@ class FieldsPlan:
         value: The plan for the stages before.
         columns: The columns.
         left_out: Other fields of bytes or strings, as patterns; records with references there are refused.
-        markers: Headers of which every record with references has at least one; None if any record may have some.
+        markers: The header that every record with references has.
     """
 
     value: FieldPlan
     columns: tuple[FieldColumn, ...]
     left_out: tuple[str, ...]
-    markers: frozenset[str] | None
+    markers: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,8 @@ class FetchPlan:
 
     Attributes:
         config: The whole configuration, flat.
-        columns: The function's arguments: ``value``, which is the column, and others of Spark's Kafka source.
+        columns: The function's arguments: ``value``, which is the column, ``header``, which is the value of the header
+            ``large-fields``, and others of Spark's Kafka source.
         column: The column.
         mode: The mode.
         python: The driver's interpreter, for messages.
@@ -109,16 +110,17 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         removes = removed_headers_of(chain.stages[:-1])
         own = config if last.configured is None else last.configured[0]
     whole = plan_field(config, is_key=False)
+    if markers != {HEADER} or any(HEADER in each.names for each in removes or ()):
+        return f"records with references do not arrive with the header {HEADER}"
     if not has_arrow_udfs():
         return "pyspark has no Arrow UDFs"
     if whole is None or kind is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
         return "the fields are unknown before the values are read"
     wanted, others = _divide(kind, PATHS.read(own))
     columns = _columns(whole.arrow_type, wanted)
-    if columns is None:
-        return "the values are unions"
-    if len(columns) > MOST_COLUMNS:
-        return f"{len(columns)} columns may hold references: name those that do in {PATHS.name}"
+    if columns is None or len(columns) > MOST_COLUMNS:
+        several = f"{len(columns or ())} columns may hold references: name those that do in {PATHS.name}"
+        return "the values are unions" if columns is None else several
     value = FieldPlan(
         is_key=False,
         arrow_type=whole.arrow_type,

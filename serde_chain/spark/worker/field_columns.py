@@ -16,6 +16,7 @@ from serde_chain.spark.plan.field_columns import FetchPlan
 from serde_chain.spark.worker import chains
 from serde_chain.spark.worker.memory import give_back_at_once
 from serde_chain.spark.worker.steps import Steps
+from serde_chain.wire.large_fields import HEADER
 
 __all__ = ["fetch_batches"]
 
@@ -72,10 +73,13 @@ class _Fetcher:
     def fetch(self, arrays: tuple[Any, ...], steps: Steps) -> Iterator[Any]:
         """Fetch the fields of one batch, in one or several parts."""
         columns = dict(zip(self._plan.columns, arrays, strict=True))
-        name = self._plan.column.name
+        name, header = self._plan.column.name, columns["header"]
+        if header.null_count == len(header):
+            yield cast(columns["value"], self._plan.column.arrow_type)
+            return
         batch = Batch(
-            self._arrow.nulls(len(arrays[0]), self._arrow.binary()),
-            columns["headers"],
+            self._arrow.nulls(len(header), self._arrow.binary()),
+            [None if value is None else [(HEADER, value)] for value in header.to_pylist()],
             topic=columns.get("topic"),
             keys=columns.get("key"),
             positions={name: columns[name] for name in _POSITIONS if name in columns},
