@@ -7,7 +7,7 @@ are taken, and all other well-known types are dictionaries of their fields.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from numbers import Real
 from typing import Any, Final, TypeAlias
@@ -120,8 +120,8 @@ def filler(descriptor: Any) -> Convert | None:
 
     Returns:
         The function, which raises EncodeError for a value that is no ``Value``, for two fields of a oneof, of which the
-        class would keep the last, and for text, bytes or a dictionary in place of a list, whose characters, numbers or
-        keys the class would take; None if the message has none of these.
+        class would keep the last, and for text, bytes, a dictionary or an iterator in place of a list, of which the
+        class would take characters, numbers, keys or what is left; None if the message has none of these.
 
     Example:
         >>> from google.protobuf.struct_pb2 import Value
@@ -183,13 +183,16 @@ def _of_list(one: Convert, place: str) -> Convert:
 
 
 def _check_list(items: Any, place: str) -> None:
-    if isinstance(items, (Mapping, str, bytes, bytearray, memoryview)):
+    if type(items) is list:
+        return
+    # An iterator would be empty when a chain encodes a refused value once more, for the error's place.
+    if isinstance(items, (Mapping, str, bytes, bytearray, memoryview, Iterator)):
         raise EncodeError(f"{place} is of type {type(items).__qualname__}, expected a list")
 
 
 def _lists(descriptor: Any) -> list[str]:
-    """The repeated fields without messages, whose class refuses other items itself."""
-    return [field.name for field in descriptor.fields if is_repeated(field) and field.message_type is None]
+    """The repeated fields; whether the items fit, the message's class checks."""
+    return [field.name for field in descriptor.fields if is_repeated(field) and not is_map(field)]
 
 
 def _choices(descriptor: Any) -> list[dict[str, bool]]:

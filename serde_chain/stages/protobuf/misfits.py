@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -77,12 +77,12 @@ def _in_map(field: Any, value: Any, place: str) -> str:
 
 
 def _in_list(field: Any, value: Any, place: str) -> str:
-    if isinstance(value, (Mapping, str, bytes)) or not isinstance(value, Iterable):
+    if isinstance(value, (Mapping, str, bytes, Iterator)) or not isinstance(value, Iterable):
         return f"{place} is {shape_of(value)}, expected a list"
     for row, item in enumerate(value):
         if not _takes(field.containing_type, field.name, [item]):
             return _in_one(field, item, f"{place}[{row}]")
-    # No item is at fault alone, or an iterator has none left.
+    # No item is at fault alone.
     return f"{place} is {shape_of(value)}, expected a list of {_name(field)}"
 
 
