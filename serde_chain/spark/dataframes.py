@@ -62,7 +62,8 @@ def decode(
         engine: Reads the records. ``arrow``: Python, in Arrow's form. ``native``: Spark's own functions, such as
             ``from_avro`` (the jar ``spark-avro``), in the JVM; only records with references, and those with schema
             ids unknown when the query was planned, then pass through Python. ``auto``: ``native`` if the chain
-            allows it; :func:`serde_chain.spark.explain` says why.
+            allows it, unless rows may have to pass through Python and the compiled part reads them there, which costs
+            less; :func:`serde_chain.spark.explain` says why.
         topics: For ``native`` with a schema registry: the topics, whose subjects have the schemas.
         raw: With ``PERMISSIVE``: also add the column ``serde_raw``, a struct of ``value``, ``headers``, ``key`` and
             ``timestamp`` as received, null for good records, for :func:`serde_chain.spark.dead_letters`.

@@ -17,10 +17,9 @@ from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.frame import types_of
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.reading import reads_apart
-from serde_chain.spark.plan.reading_engine import choose
+from serde_chain.spark.plan.reading_engine import choose, why_not_compiled
 from serde_chain.spark.plan.writing import open_setup, with_defaults
 from serde_chain.spark.plan.writing_engine import choose_writing
-from serde_chain.stages.avro.native import absence, library
 from serde_chain.stages.avro.stage import AvroDeserializer
 
 __all__ = ["explain"]
@@ -89,7 +88,7 @@ def _compiled(config: Mapping[str, object], fields: Sequence[str]) -> Iterator[s
             for stage in chain.stages:
                 if not isinstance(stage, AvroDeserializer):
                     continue
-                why = stage.batch_form().refusal if library() else f"serde-chain is {absence()}"
+                why = why_not_compiled(stage)
                 yield "avro: compiled" if why is None else f"avro: fastavro, record by record ({why})"
 
 

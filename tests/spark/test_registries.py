@@ -50,7 +50,7 @@ def test_spark_reads_avro_itself(spark: SparkSession, settings: dict[str, Any], 
         value = {"id": at, "name": "a"}
         rows.append(row(encoded({**writing, "avro.schema": json.dumps(schema)}, value, [], topic), [], at))
     reading = {"value.deserializer": "avro", "avro.reader.schema": json.dumps(NEWER), **settings}
-    assert "Python the schema ids other than these 2" in explain(reading, topics=topic)
+    assert "Python the schema ids other than these 2" in explain(reading, engine="native", topics=topic)
     found = kafka(spark, rows).transform(decode(reading, engine="native", topics=topic)).select("value.*")
     assert sorted(map(tuple, found.collect())) == [(0, ""), (1, "a")]
 

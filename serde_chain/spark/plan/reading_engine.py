@@ -1,4 +1,4 @@
-"""Chooses the engine that reads a chain: Spark's own ``from_avro`` if it returns the same, otherwise Arrow.
+"""Chooses the engine that reads a chain: Spark's own ``from_avro`` if it returns the same, and faster; otherwise Arrow.
 
 Even with the engine ``native``, each row is assigned a reader: the JVM reads the rows whose headers and first bytes it
 recognizes, Arrow the others, with the whole chain. So the result does not depend on what was known when the query was
@@ -30,7 +30,7 @@ from serde_chain.schemas.schema_registry import (
     named_framing,
     open_registry,
 )
-from serde_chain.spark.plan.arguments import ARROW, NATIVE, PERMISSIVE
+from serde_chain.spark.plan.arguments import ARROW, AUTO, NATIVE, PERMISSIVE
 from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.frame import is_refusal
 from serde_chain.spark.plan.reading import FieldPlan
@@ -41,13 +41,14 @@ from serde_chain.spark.plan.spark_avro import (
     type_of_from_avro,
 )
 from serde_chain.spark.plan.types import as_nullable, spark_of
+from serde_chain.stages.avro.native import absence, library
 from serde_chain.stages.avro.reader import CONTAINER, RECORD_KEY, SINGLE_OBJECT
 from serde_chain.stages.avro.resolution import resolved
 from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schema
 from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
 
-__all__ = ["Branch", "Choice", "choose"]
+__all__ = ["Branch", "Choice", "choose", "why_not_compiled"]
 
 _log: Final = logging.getLogger(__name__)
 
@@ -136,6 +137,8 @@ def choose(
     try:
         with DeserializerChain.from_config(config, is_key=field.is_key) as chain:
             choice = _native(chain, field, mode=mode, topics=topics)
+            if engine == AUTO:
+                _check_is_faster(choice, chain.stages)
         if choice.kind == "avro":
             _try(choice, field, mode, session or SparkSession.getActiveSession(), is_requested=engine == NATIVE)
     except _NotNativeError as reason:
@@ -153,6 +156,23 @@ def choose(
         _warn(f"Python reads the {'keys' if field.is_key else 'values'} of {', '.join(topics)}: {why}")
         return Choice(ARROW, why)
     return choice
+
+
+def why_not_compiled(stage: AvroDeserializer) -> str | None:
+    """Why fastavro reads the batches of a stage in Python; None if the compiled part does, as in the driver."""
+    return stage.batch_form().refusal if library() else f"serde-chain is {absence()}"
+
+
+def _check_is_faster(choice: Choice, stages: Sequence[object]) -> None:
+    """Refuse ``from_avro`` where a Python step is needed beside it: the compiled part then costs less in that step.
+
+    Raises:
+        _NotNativeError: It is.
+    """
+    compiled = (why_not_compiled(stage) is None for stage in stages if isinstance(stage, AvroDeserializer))
+    if choice.crosses and any(compiled):
+        needs = "follows references" if choice.markers else "reads schema ids registered later"
+        raise _NotNativeError(f"Python {needs}, and its compiled reader costs less than from_avro beside that")
 
 
 @lru_cache(maxsize=128)

@@ -17,6 +17,7 @@ from serde_chain import ConfigError, Producer
 from serde_chain.errors import SchemaRegistryError
 from serde_chain.spark import decode, deserialize, encode, explain
 from serde_chain.spark.plan import reading_engine
+from serde_chain.stages.avro.native import library
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 from tests.spark.records import encoded, kafka, row
 
@@ -89,7 +90,7 @@ def plan_of(frame: DataFrame) -> str:
 def test_decode_gives_what_the_other_engine_gives(spark: SparkSession, config: Config, mode: str, stages: str) -> None:
     config |= {"value.serializers": stages, "value.deserializers": ", ".join(reversed(stages.split(", ")))}
     records = kafka(spark, good(config))
-    native = records.transform(decode(config, mode=mode))
+    native = records.transform(decode(config, mode=mode, engine="native"))
     arrow = records.transform(decode(config, mode=mode, engine="arrow"))
     assert native.schema == arrow.schema
     assert native.orderBy("offset").collect() == arrow.orderBy("offset").collect()
@@ -166,22 +167,23 @@ def test_several_schema_ids(
     rows = [row(encoded(config, None if at == 2 else alert(at), [], topic), [], at) for at in range(4)]
     rows.append(row(encoded(wider, alert(4, note="new"), [], topic), [], 4))
     records = kafka(spark, rows)
-    native, arrow = records.transform(decode(reading, topics=topic)), records.transform(decode(reading, engine="arrow"))
+    native = records.transform(decode(reading, topics=topic, engine="native"))
+    arrow = records.transform(decode(reading, engine="arrow"))
     assert "from_avro" in plan_of(native)
     assert "unix_millis" not in plan_of(native)  # no stage uses the time, and each column sent to Python costs
     assert native.schema == arrow.schema
     assert native.orderBy("offset").collect() == arrow.orderBy("offset").collect()
     column = deserialize("value", None, reading, engine="native", topics=[topic])
     assert records.select(column.alias("v")).where("v.note = 'new'").select("v.id").collect() == [Row(id=4)]
-    assert explain(reading, topics=topic) == (
+    assert explain(reading, topics=topic, engine="native") == (
         "key: native (Spark reads string itself)\n"
         "value: native (Spark's from_avro reads avro (1 of 1), "
         "Python the schema ids other than these 2)"
     )
     monkeypatch.setattr(reading_engine, "_MOST_BRANCHES", 1)  # the older id then passes through Python
-    few = records.transform(decode(reading, topics=topic))
+    few = records.transform(decode(reading, topics=topic, engine="native"))
     assert few.orderBy("offset").collect() == arrow.orderBy("offset").collect()
-    assert "other than these 1" in explain(reading, topics=topic)
+    assert "other than these 1" in explain(reading, topics=topic, engine="native")
     assert "the topics, and thereby their schemas, are unknown: pass topics=" in explain(reading)
     with pytest.raises(ConfigError, match="pass topics="):
         records.transform(decode(reading, engine="native"))
@@ -232,8 +234,9 @@ def test_an_id_whose_schema_does_not_resolve(
     ]
     records = kafka(spark, [row(value, [], at) for at, value in enumerate(values)])
     reading = config | {"avro.reader.schema": config["avro.schema"]}
-    assert "other than these 1" in explain(reading, topics=topics)
-    rows = records.transform(decode(reading, topics=topics, mode="PERMISSIVE")).orderBy("offset").collect()
+    assert "other than these 1" in explain(reading, topics=topics, engine="native")
+    native = records.transform(decode(reading, topics=topics, mode="PERMISSIVE", engine="native"))
+    rows = native.orderBy("offset").collect()
     assert (rows[0]["value"]["id"], rows[1]["value"]) == (0, None)
     assert "does not resolve into the reader's: id: string cannot be read as int" in rows[1]["serde_error"]
     with pytest.raises(ConfigError, match=r"does not resolve into the reader's: id: string cannot be read as int"):
@@ -274,7 +277,7 @@ def test_a_schema_that_is_registered_while_a_stream_runs(  # noqa: PLR0917  fixt
     produce(SCHEMA, [alert(at) for at in range(5)])
     options = {"kafka.bootstrap.servers": broker.bootstrap_servers, "subscribe": topic, "includeHeaders": "true"}
     records = spark.readStream.format("kafka").options(**options, startingOffsets="earliest").load()
-    decoded = records.transform(decode(reading, topics=topic))
+    decoded = records.transform(decode(reading, topics=topic, engine="native"))
     writer = decoded.select("value.*").writeStream.format("memory").queryName("versions")
     query = writer.option("checkpointLocation", str(tmp_path / "checkpoint")).start()
     try:
@@ -293,7 +296,11 @@ def test_a_schema_that_is_registered_while_a_stream_runs(  # noqa: PLR0917  fixt
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({}, r"native \(Spark's from_avro reads avro \(2 of 2\), Python follows references\)"),
+        ({"value.deserializers": "avro"}, r"native \(Spark's from_avro reads avro \(1 of 1\)\)"),
+        (
+            {"avro.native": "off"},
+            r"native \(Spark's from_avro reads avro \(2 of 2\), Python follows references\)",
+        ),
         ({"value.deserializers": "large-message, zstd, avro"}, r"arrow \(all records pass through Python for zstd"),
         ({"avro.schema": '"string"'}, r"arrow \(the schema is not a record\)"),
         ({"value.deserializers": "json"}, r"arrow \(Spark has no function for json"),
@@ -307,7 +314,10 @@ def test_a_schema_that_is_registered_while_a_stream_runs(  # noqa: PLR0917  fixt
             r"arrow \(from_avro does not distinguish the fields flux and Flux\)",
         ),
         # Java refuses such a name, fastavro does not.
-        ({"avro.schema": {**SCHEMA, "fields": [{"name": "a-b", "type": "int"}]}}, r"arrow \(Spark does not accept"),
+        (
+            {"value.deserializers": "avro", "avro.schema": {**SCHEMA, "fields": [{"name": "a-b", "type": "int"}]}},
+            r"arrow \(Spark does not accept",
+        ),
     ],
 )
 @pytest.mark.usefixtures("spark")
@@ -315,6 +325,40 @@ def test_explain(config: Config, change: Config, reason: str) -> None:
     del config["key.deserializer"]
     config |= change
     assert re.match(f"value: {reason}", explain(config)), explain(config)
+
+
+@pytest.mark.skipif(library() is None, reason="the compiled part is not built")
+@pytest.mark.parametrize("stages", ["large-message, avro", "avro"])
+def test_auto_takes_the_compiled_reader_beside_a_python_step(  # noqa: PLR0917  fixtures
+    spark: SparkSession,
+    registry: SchemaRegistry,
+    config: Config,
+    new_topic: "NewTopic",
+    monkeypatch: pytest.MonkeyPatch,
+    stages: str,
+) -> None:
+    """With a registry's framing, or references, rows pass through Python anyway; ``native`` stays as named."""
+    topic, is_registered = new_topic(), stages == "avro"
+    config |= {"value.deserializers": stages, "value.serializers": ", ".join(reversed(stages.split(", ")))}
+    config |= {"schema.registry.url": registry.url, "avro.reader.schema": json.dumps(SCHEMA)} if is_registered else {}
+    records = kafka(spark, [row(encoded(config, alert(at), [], topic), [], at, b"key") for at in range(3)])
+    needs = "reads schema ids registered later" if is_registered else "follows references"
+    words = f"value: arrow (Python {needs}, and its compiled reader costs less than from_avro beside that)"
+    for mode in ("FAILFAST", "PERMISSIVE"):
+        assert words in explain(config, topics=topic, mode=mode)
+        assert "avro: compiled" in explain(config, topics=topic, mode=mode)
+        assert "value: native" in explain(config, topics=topic, mode=mode, engine="native")
+        auto = records.transform(decode(config, topics=topic, mode=mode))
+        native = records.transform(decode(config, topics=topic, mode=mode, engine="native"))
+        assert ["from_avro" in plan_of(frame) for frame in (auto, native)] == [False, True]
+        assert auto.schema == native.schema
+        assert auto.orderBy("offset").collect() == native.orderBy("offset").collect()
+    for slower in ({"avro.native": "off"}, {"avro.arrow.reader": "record"}):
+        assert "value: native" in explain({**config, **slower}, topics=topic)
+    # Executors may lack what the driver has.
+    monkeypatch.setitem(spark.sparkContext.environment, "SERDE_CHAIN_NATIVE", "off")
+    without = records.transform(decode(config, topics=topic)).orderBy("offset").collect()
+    assert without == records.transform(decode(config, topics=topic, engine="native")).orderBy("offset").collect()
 
 
 @pytest.mark.full
