@@ -1,8 +1,13 @@
-"""Spark: ``deserialize`` and ``decode`` by engine, batch size, wide records, many schemas, and undecodable records."""
+"""Spark: ``deserialize`` and ``decode`` by engine, batch size, wide records, many schemas, and undecodable records.
+
+``python -m benchmarks.spark_decode WAY`` prints the CPU seconds of the first query of a session.
+"""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial, reduce
@@ -13,7 +18,7 @@ from confluent_kafka.schema_registry import Schema, SchemaRegistryClient
 from pyspark.sql import Column, DataFrame, SparkSession, functions
 from pyspark.sql.avro.functions import from_avro
 
-from benchmarks.harness import Table
+from benchmarks.harness import Row, Table
 from benchmarks.spark_queries import (
     READING,
     SCHEMA,
@@ -22,6 +27,8 @@ from benchmarks.spark_queries import (
     Line,
     arrow_udf,
     cached,
+    caught_by_pandas,
+    cpu_seconds,
     encoded,
     in_kafka,
     measure,
@@ -53,6 +60,9 @@ CHAINS: Final = (
     (", large-fields", "large-message, avro, large-fields", "FAILFAST"),
     (", large-fields, PERMISSIVE", "large-message, avro, large-fields", "PERMISSIVE"),
 )
+FIRST_ROUNDS: Final = 3
+# The stages of first queries, by name; none for Spark's own function.
+FIRST: Final = {"from_avro": "", "large-message": "large-message, avro", "large-fields": "avro, large-fields"}
 STAMPED: Final = json.dumps(
     {
         **json.loads(SCHEMA),
@@ -85,6 +95,7 @@ def run(*, quick: bool) -> Iterator[Table]:
         with SchemaRegistry() as registry:
             yield from _registered(spark, registry, quick=quick)
             yield from _schemas(spark, registry, quick=quick)
+    yield _first_queries(quick=quick)
 
 
 def _engines(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
@@ -309,10 +320,45 @@ def _bad_records(spark: SparkSession, *, quick: bool) -> Iterator[Table]:
     names = ["good", *(f"every_{every}" for every in shares.values())]
     frame = cached(spark.createDataFrame(rows, ", ".join(f"{name} binary" for name in names)), 1)
     ways = {name: deserialize(name, None, READING, engine="arrow", mode="PERMISSIVE") for name in names}
+    ways["by hand"] = caught_by_pandas(SCHEMA, SQL_TYPE, "every_1")
     times = measure(_reading(frame, ways), quick=quick)
     frame.unpersist()
     lines = [Line(share, times[f"every_{every}"], times["good"], "good records") for share, every in shares.items()]
+    lines.append(
+        Line("all are cut off", times["every_1"], times["by hand"], "pandas UDF that catches fastavro's errors")
+    )
     yield from tables("spark-bad", "Spark deserialize with the engine arrow: records that cannot be read", count, lines)
+
+
+def _first_queries(*, quick: bool) -> Table:
+    """Each in a process of its own, in turns: what Java loads and compiles, and workers import, counts."""
+    taken: dict[str, list[float]] = {name: [] for name in FIRST}
+    for _ in range(1 if quick else FIRST_ROUNDS):
+        for name, of_way in taken.items():
+            command = [sys.executable, "-m", "benchmarks.spark_decode", name]
+            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, timeout=600)
+            of_way.append(float(done.stdout.split()[-1]))
+    theirs = taken.pop("from_avro")
+    rows = [Row(name, ours, "from_avro", theirs) for name, ours in taken.items()]
+    for name, ours in taken.items():
+        rows.append(Row(f"{name}, more than from_avro", [a - b for a, b in zip(ours, theirs, strict=True)]))
+    return Table("spark-first", "Spark: the first query of a session, of ten records", "s of CPU", rows)
+
+
+def _first_query(name: str) -> float:
+    """CPU seconds of the first query of a new session, with those of its workers."""
+    with spark_session("first") as spark, tempfile.TemporaryDirectory() as folder:
+        data = encoded({"value.serializer": "avro", "avro.schema": STAMPED}, map(stamped, range(10)))
+        rows = spark.createDataFrame(list(enumerate(data)), "offset long, value binary").selectExpr(*KAFKA_COLUMNS)
+        config = {"avro.schema": STAMPED, "large.message.payload.store.class": "local", "local.path": folder}
+        config |= {"large.fields.paths": "stamp", "value.deserializers": FIRST[name]}
+        before = cpu_seconds()
+        if FIRST[name]:
+            read = rows.transform(decode(config))
+        else:
+            read = rows.withColumn("value", from_avro("value", STAMPED, FAILFAST))
+        read.select("value.*").collect()
+        return cpu_seconds() - before
 
 
 def _reading(frame: DataFrame, ways: Mapping[str, Column]) -> dict[str, Callable[[], object]]:
@@ -327,3 +373,7 @@ def _sum(frame: DataFrame) -> None:
     """Run a query that requires all fields of a record."""
     parts: Iterator[Column] = (functions.sum(name) for name in ("id", "ra", "dec"))
     frame.agg(*parts, functions.max("name"), functions.sum(functions.size("flux"))).collect()
+
+
+if __name__ == "__main__":
+    print(_first_query(sys.argv[1]))  # for the process that measures

@@ -221,6 +221,20 @@ def read_by_pandas(schema: str, kind: str, column: str) -> Column:
     return called
 
 
+def caught_by_pandas(schema: str, kind: str, column: str) -> Column:
+    """Decode Avro as :func:`read_by_pandas`, with the text of the error where a record cannot be read, as ``name``."""
+
+    def read(values: Any) -> Any:
+        parsed = fastavro.parse_schema(json.loads(schema))
+        return pd.DataFrame([_caught(parsed, value, none) for value in values])
+
+    none = dict.fromkeys(part.split()[0] for part in kind.split(", "))
+    read.__annotations__ = {"values": pd.Series, "return": pd.DataFrame}
+    spark: Any = functions  # its pandas_udf has no types
+    called: Column = spark.pandas_udf(read, kind)(column)
+    return called
+
+
 def read_by_arrow(schema: str, kind: str, column: str, frame: DataFrame) -> DataFrame:
     """Decode Avro in ``mapInArrow`` with fastavro, as users write it."""
 
@@ -233,6 +247,13 @@ def read_by_arrow(schema: str, kind: str, column: str, frame: DataFrame) -> Data
             )
 
     return frame.select(column).mapInArrow(read, kind)
+
+
+def _caught(parsed: Any, value: bytes, none: dict[str, Any]) -> Any:
+    try:
+        return fastavro.schemaless_reader(io.BytesIO(value), parsed, None)
+    except Exception as error:  # noqa: BLE001  whatever is wrong with a record
+        return none | {"name": str(error)}
 
 
 def written_by_pandas(schema: str, column: str) -> Column:
