@@ -124,10 +124,11 @@ def _cost(item: pytest.Item) -> float:
     if item.get_closest_marker("spark"):
         # Those of hop wait for one another, in two workers: not both at the beginning.
         return 5 if item.nodeid.startswith("tests/hop/") else 6
-    limit = item.get_closest_marker("timeout")
-    if limit is not None and limit.args[0] > float(item.config.getini("timeout")):
+    marker = item.get_closest_marker("timeout")
+    limit = 0.0 if marker is None else float(marker.args[0] if marker.args else marker.kwargs["timeout"])
+    if limit > float(item.config.getini("timeout")):
         # Clusters, killed processes, a browser: minutes each, which no worker should begin last.
-        return 5 + float(limit.args[0]) / 1_000_000
+        return 5 + limit / 1_000_000
     if scheduling.unit(item) == scheduling.HOP:
         return 4
     fixtures = getattr(item, "fixturenames", ())

@@ -59,6 +59,11 @@ def test_pages_name_files_that_exist(page: Path) -> None:
     assert [str(path) for path in paths if not path.exists()] == []
 
 
+def test_the_changelog_names_pages_that_exist() -> None:
+    named = re.findall(r"(?<![/\w`])([a-z][\w/-]*\.md)\b", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / "docs" / name).exists() and not (ROOT / name).exists()] == []
+
+
 def test_the_readme_is_short() -> None:
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     assert len(text) <= 9_000
