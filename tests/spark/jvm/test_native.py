@@ -397,6 +397,7 @@ def test_where_the_jar_is_missing(
         raise TypeError("'JavaPackage' object is not callable")
 
     monkeypatch.setattr("pyspark.sql.avro.functions.from_avro", no_jar)
+    config["value.deserializers"] = "avro"
     assert "is the jar spark-avro installed? ('JavaPackage' object" in explain(config)
     assert capsys.readouterr().out == ""
     with pytest.raises(ConfigError, match="engine='native' cannot read values: Spark does not accept from_avro"):
