@@ -254,7 +254,8 @@ def assert_readable(chain: DeserializerChain, reader: PartitionReader, topic: st
     count = 0
     for partition in range(PARTITIONS):
         lost: dict[int, bytes] = {}
-        for message in reader.read(topic, partition, *reader.bounds(topic, partition)):
+        # All of them first: the reader goes back to single records below.
+        for message in list(reader.read(topic, partition, *reader.bounds(topic, partition))):
             offset, key = message.offset(), message.key()
             try:
                 value = chain(message.value(), context(message))

@@ -112,8 +112,8 @@ class PartitionReader:
             MissingDependencyError: confluent_kafka is not installed.
         """
         self.kafka: Any = require("confluent_kafka", "kafka")
+        self._given_s = timeout_s
         self.timeout_s = TIMEOUT_S if timeout_s is None else timeout_s
-        self._first_s = _FIRST_S if timeout_s is None else timeout_s
         self.config = config
         self.failure = failure
         self._group, self._settings = group, settings
@@ -140,7 +140,7 @@ class PartitionReader:
             settings: Settings of librdkafka that differ.
         """
         return PartitionReader(
-            self.config, self._group, failure=self.failure, timeout_s=self.timeout_s, **{**self._settings, **settings}
+            self.config, self._group, failure=self.failure, timeout_s=self._given_s, **{**self._settings, **settings}
         )
 
     def count(self, topic: str) -> int:
@@ -309,6 +309,8 @@ class PartitionReader:
     ) -> Iterator[list[Any]]:
         """The records of some partitions as they arrive, in offset order within each partition.
 
+        A reader has one position: another call of this, `read` or `assign` ends this one.
+
         Args:
             topic: The topic.
             where: By partition, the first offset and the end.
@@ -323,15 +325,16 @@ class PartitionReader:
             return
         next_offsets = {partition: where[partition][0] for partition in left}
         self.assign(topic, next_offsets)
-        waited = 0.0
+        until = time.monotonic() + self.timeout_s
         while left:
             messages, ended = self.take(most, 0)
             if not messages and not ended:
-                messages, ended = self.take(1, _TICK_S)
-            waited = 0.0 if messages or ended else waited + _TICK_S
-            if waited >= self.timeout_s:
+                messages, ended = self.take(1, min(_TICK_S, max(0.0, until - time.monotonic())))
+            if messages or ended:
+                until = time.monotonic() + self.timeout_s
+            elif time.monotonic() >= until:
                 self._check_awaited(topic, min(left), next_offsets, follow=follow)
-                waited = 0.0
+                until = time.monotonic() + self.timeout_s
             chosen = [message for message in messages if follow or message.offset() < left.get(message.partition(), 0)]
             if chosen:
                 yield chosen
@@ -393,7 +396,8 @@ class PartitionReader:
         return f"{what}: {error.str()}{known}"
 
     def _deadline(self, began: float) -> float:
-        return began + (self.timeout_s if self._has_answered else self._first_s)
+        is_first = self._given_s is None and not self._has_answered
+        return began + (_FIRST_S if is_first else self.timeout_s)
 
     def _ask(self, topic: str | None, method: Any, *arguments: object, **options: object) -> Any:
         began = time.monotonic()
