@@ -103,7 +103,7 @@ _BEGIN_LIKE_CLIENTS: Final = frozenset({
 
 _NEAR: Final = 0.9
 _NEAR_PREFIX: Final = 0.7  # a transposition in a word of four letters
-_NEAR_CLIENT: Final = 0.8  # one in a word of five
+_NEAR_CLIENT: Final = 0.8  # a letter too many or too few in a word of four
 _MOST_BYTES: Final = 16 << 20
 _OTHER_FORMATS: Final = frozenset({".json", ".yaml", ".yml", ".ini", ".xml"})
 _BUILDER: Final = "serializer.builder"
@@ -519,8 +519,10 @@ def _is_of(option: Option[Any], key: str) -> bool:
 
 
 def _is_of_no_client(key: str) -> bool:
-    first, dot, _ = key.partition(".")
-    return bool(dot) and nearest(first, CLIENT_PREFIXES, cutoff=_NEAR_CLIENT) is None
+    first, dot, _ = key.lower().partition(".")
+    if not dot or nearest(first, CLIENT_PREFIXES, cutoff=_NEAR_CLIENT) is not None:
+        return False
+    return not any(sorted(first) == sorted(word) for word in CLIENT_PREFIXES)  # letters in another order
 
 
 def is_of_librdkafka(key: str) -> bool:

@@ -211,6 +211,8 @@ def test_its_own_keys_do_not_reach_the_kafka_client() -> None:
     # A client's misspelt key is the client's to refuse.
     with pytest.raises(KafkaException, match="boostrap"):
         Producer({**settings, "boostrap.servers": "127.0.0.1:1"})
+    for key in ("auot.offset.reset", "sals.username", "sls.ca.location", "BOOTSTRAP.SERVERS"):
+        assert key in client_config({**settings, key: "x"})
     # So is any other one, where each store declares its keys.
     with pytest.raises(KafkaException, match=r"shelf\.room"):
         Producer({**settings, **config(MemoryStore), "shelf.room": "cellar"})
