@@ -18,7 +18,7 @@ from serde_chain import config as configuration
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
 from serde_chain.cli.config_tree import config_tree
-from serde_chain.cli.doctor.offline import offline
+from serde_chain.cli.doctor.offline import offline, short_delivery_times
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.mistakes import checked
 from serde_chain.cli.output import Screen, plain
@@ -66,7 +66,8 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
         config, wrong = checked(path)
     if wrong:
         return wrong
-    for finding in offline(configuration.resolve(config)):
+    resolved = configuration.resolve(config)
+    for finding in (*short_delivery_times(resolved.settings), *offline(resolved)):
         if finding.level is not Level.OK:  # a client starts all the same, so each is a warning
             _warn(finding.text)
     client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}

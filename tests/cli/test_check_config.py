@@ -102,6 +102,16 @@ def test_deserializers_that_do_not_reverse_the_serializers_are_warned_of(tmp_pat
     ]  # fmt: skip
 
 
+def test_doctor_tells_no_reader_of_the_producers_delivery(tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(
+        "bootstrap.servers = 127.0.0.1:1\nvalue.deserializers = json\n"
+        "enable.idempotence = true\nmessage.timeout.ms = 1000\n"
+    )
+    names = [finding.name for finding in examine(path, ["images"], timeout_s=1)]
+    assert names == ["configuration", "broker"]
+
+
 def test_lines_of_properties(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("# a\nvalue.serializers = json, \\\n  zstd\n\njson.shema: {}\njson.shema = []\n")

@@ -8,7 +8,7 @@ from typing import Final
 
 from serde_chain import config as configuration
 from serde_chain.cli.doctor.base import TIMEOUT_S, Checks, Look
-from serde_chain.cli.doctor.offline import offline
+from serde_chain.cli.doctor.offline import offline, short_delivery_times
 from serde_chain.cli.doctor.records import readers
 from serde_chain.cli.doctor.schemas import schemas
 from serde_chain.cli.doctor.stores import journal, stores
@@ -67,8 +67,10 @@ def examine(
         return
     yield Finding("configuration", Level.OK, "no mistakes")
     resolved = configuration.resolve(config)
-    yield from offline(resolved)
     look = Look(resolved, tuple(dict.fromkeys(names)), timeout_s)
+    if look.writes:
+        yield from short_delivery_times(resolved.settings)
+    yield from offline(resolved)
     there = []
     try:
         for check in topics(look):

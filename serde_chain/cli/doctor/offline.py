@@ -29,13 +29,12 @@ _IDLE: Final = frozenset({"bytes", "describe"})
 
 
 def offline(config: Resolved) -> Iterator[Finding]:
-    """Find what needs no network.
+    """Find what needs no network, whether the configuration writes or reads.
 
     Args:
         config: A configuration without mistakes.
     """
     yield from shared_schemas(config)
-    yield from short_delivery_times(config.settings)
     yield from compiled(config)
     writer = _names(config, SERIALIZE)
     if writer:
