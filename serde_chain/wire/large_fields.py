@@ -39,6 +39,7 @@ Path: TypeAlias = tuple[str | int, ...]
 _MEMBERS: Final = frozenset({"path", "size", "digest"})
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _STEP: Final = re.compile(r"([^.\[\]]+)((?:\[(?:0|[1-9][0-9]{0,8})\])*)(\.|\Z)")
+_SURROGATE: Final = re.compile("[\ud800-\udfff]")
 _MAX_SIZE: Final = 10**18
 _SHOWN: Final = 100
 
@@ -149,6 +150,8 @@ def _entry(item: Any) -> FieldEntry:
     path, size, digest = item["path"], item["size"], item["digest"]
     if not isinstance(path, str):
         raise ValueError("a path is no text")
+    if _SURROGATE.search(path):  # UTF-8 has no such name
+        raise ValueError("a path has half of a surrogate pair")
     if type(size) is not int or not 0 <= size < _MAX_SIZE:
         raise ValueError(f"a size is {str(size)[:_SHOWN]!r} instead of a number of bytes")
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):

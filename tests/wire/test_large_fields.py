@@ -55,6 +55,7 @@ def entry(**changes: object) -> dict[str, object]:
         [entry(digest=None)],
         *([entry(path=path)] for path in ("", ".", "a.", ".a", "a..b", "a[", "a[]", "a[-1]", "a[01]", "[0]", "a]b", 7)),
         [entry(path="a[1234567890]")],
+        [entry(path="a\ud800")],
         [entry(), entry()],
     ],
 )
