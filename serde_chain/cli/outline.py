@@ -350,13 +350,21 @@ def _node(name: str, value: Any, room: Iterator[int], levels: int) -> Node:
     return node
 
 
+def _beginning(data: bytes, most: int) -> bytes:
+    """The first bytes, without a part of a letter of UTF-8 at the cut."""
+    end = min(most, len(data))
+    while most - 3 < end < len(data) and data[end] & 0xC0 == 0x80:
+        end -= 1
+    return data[:end]
+
+
 def _text(value: Any, most: int) -> str:
     """A leaf, cut, except for the size of what is not shown."""
     if isinstance(value, PayloadHandle):
         return as_size(value)
     if isinstance(value, _BYTES):
         data = bytes(value)
-        text = None if is_fits(data) else as_text(data[: 4 * most])  # of UTF-8, whose letters have up to four
+        text = None if is_fits(data) else as_text(_beginning(data, 4 * (most + 1)))  # letters have up to four
         return as_size(data) if text is None else cut(text, most)
     if isinstance(value, (float, Decimal)):
         return cut(str(value) if isinstance(value, Decimal) else repr(value), most)  # not a number included

@@ -17,6 +17,14 @@ def test_an_image_in_fits_is_shown_with_its_size() -> None:
     assert as_line(STAMP[:2880]) == as_line(STAMP[:2880].decode())  # all of which is text
 
 
+def test_text_is_cut_between_its_letters() -> None:
+    for ahead in range(4):
+        text = "x" * ahead + "\N{TELESCOPE}" * 3000
+        assert tree(text.encode()).text == f"{text[:500]}…"
+    assert tree(b"x" + b"\x80" * 3000).text == "<3,001 bytes>"
+    assert tree(b"x" * 99 + b"\xf0").text == "<100 bytes>"  # nothing of it is cut
+
+
 def test_sizes_are_not_cut() -> None:
     line = summary({"x" * 30 + str(number): b"\xff" * 1_234_567 for number in range(8)})
     assert re.fullmatch(r"(x{30}\d <1,234,567 bytes> · )+…", line)
