@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterat
 from functools import partial
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import quote, urlencode
+from urllib.parse import parse_qsl, quote, urlencode
 
 import click
 from starlette.applications import Starlette
@@ -215,7 +215,7 @@ class Pages:
             return f"{base}?{urlencode({**here, **kept, **more})}"
 
         rows = _fitted(shown)
-        misfit_too = {} if rows["misfit"] is None else {"misfit": "1"}
+        misfit_too = {"misfit": "1"} if rows["misfit"] is not None and rows["misfit"].stages else {}
         fetched = sum(fetched_bytes(row.value) for row in page.rows)
         refers = {name for row in page.rows for name in ("reference", "fields") if name in row.value}
         return await self._drawn(
@@ -239,7 +239,8 @@ class Pages:
 
     def _common(self, topic: Topic, query: Mapping[str, str]) -> dict[str, Any]:
         """What all pages with the form show."""
-        form = {**dict.fromkeys(_FORM, ""), **_form(query), "format": self._formats.of(topic.name)}
+        chosen = query.get("format", self._formats.of(topic.name))  # as it was filled in, also if it is wrong
+        form = {**dict.fromkeys(_FORM, ""), **_form(query), "format": chosen}
         return {"topic": topic.name, "form": form}
 
     async def _choose(self, topic: Topic, query: Mapping[str, str]) -> None:
@@ -313,6 +314,8 @@ class Pages:
                 for shown in self._decoded(topic, rows, patience) if wanted else map(Shown, rows):
                     if wanted.takes(shown):
                         sizes.add(shown.row.timestamp_ms, shown.row.key, shown.row.value)
+                    else:
+                        sizes.undecided += shown.preview is None
             return sizes, scan, self._topics.one(topic.name)
 
         sizes, scan, facts = await self._do(request, read)
@@ -404,13 +407,13 @@ class Pages:
     async def _image(self, request: Request) -> Response:
         topic, (partition, offset) = self._topic(request), _place(request)
         query = request.query_params
-        field, is_shown, fields = query.get("field", ""), "save" not in query, "fields" in query
+        field, is_shown, fields = _raw(request, "field"), "save" not in query, "fields" in query
 
         def drawn(patience: Patience) -> Response:
             record = self._read(topic, partition, offset, patience, fields=fields)
             images = [] if record.preview is None else record.preview.images
             for image in images:
-                if image.name == field:
+                if image.name.encode("utf-8", "surrogatepass") == field:
                     patience.check()
                     return displayed(image, record.message) if is_shown else saved(image, record.message)
             raise HTTPException(404, record.problem or "the value has no such image")
@@ -607,6 +610,12 @@ def _place(request: Request) -> tuple[int, int]:
     return int(partition), int(offset)
 
 
+def _raw(request: Request, name: str) -> bytes:
+    """A parameter's bytes: names in values may have surrogates, which the framework's parameters lose."""
+    query = parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True, errors="surrogateescape")
+    return str(dict(query).get(name, "")).encode("utf-8", "surrogateescape")
+
+
 def _form(query: Mapping[str, str]) -> dict[str, str]:
     """The fields of the form that are filled in."""
     return {name: query[name] for name in _FORM if query.get(name)}
@@ -617,10 +626,10 @@ def _filter(query: Mapping[str, str]) -> Filter:
 
 
 def _fitted(shown: Iterable[Shown], *, is_misfit: bool = False) -> dict[str, Any]:
-    """Rows, and the sentence about the values of another chain, which then takes the place of their errors."""
+    """Rows, and the sentence about the values of another chain: in the place of their errors if it names the chain."""
     rows = [*shown]
     sentence = misfit([row.look for row in rows if row.look is not None], sum(row.preview is not None for row in rows))
-    if is_misfit or sentence is not None:
+    if is_misfit or (sentence is not None and sentence.stages):
         rows = [row if row.look is None else row._replace(problem=None) for row in rows]
     return {"shown": rows, "misfit": sentence}
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from serde_chain.cli.browse.preview import Preview, Shown
-from serde_chain.cli.outline import field_json
+from serde_chain.cli.outline import as_json, as_size, field_json
 from serde_chain.handles import PayloadHandle
 from serde_chain.record import KEY, VALUE
 from serde_chain.stages.large_fields.paths import MISSING, look_up
@@ -21,7 +21,8 @@ from serde_chain.wire.large_fields import Path, split
 
 __all__ = ["Filter"]
 
-_COMPARISON: Final = re.compile(r"\s*(.+?)\s*(!=|<=|>=|=|<|>)\s*(.*?)\s*", re.DOTALL)
+_OPERATOR: Final = re.compile("!=|<=|>=|=|<|>")
+_MOST_TEXT: Final = 1000
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
@@ -44,7 +45,7 @@ class _Comparison(NamedTuple):
         except (ValueError, RecursionError):
             pair = None, None
         if None in pair:
-            pair = _text(field_json(found)), _text_of_literal(self.text)
+            pair = _text(_without_payloads(found)), _text_of_literal(self.text)
         try:
             return self.compare(*pair)
         except ArithmeticError:  # not a number
@@ -97,10 +98,13 @@ class Filter:
 
 
 def _parsed(where: str) -> _Comparison:
-    match = _COMPARISON.fullmatch(where)
+    if len(where) > _MOST_TEXT:
+        raise click.UsageError(f"Where: it has {len(where):,} characters, more than {_MOST_TEXT:,}")
+    match = _OPERATOR.search(where)
     if match is not None:
         with suppress(ValueError):
-            return _Comparison(split(match[1]), _OPERATORS[match[2]], match[3])
+            path = split(where[: match.start()].strip())
+            return _Comparison(path, _OPERATORS[match[0]], where[match.end() :].strip())
     raise click.UsageError(f"Where: {where!r} is not a comparison of a field, such as value.band = r or magnitude < 20")
 
 
@@ -108,6 +112,11 @@ def _number(value: Any) -> Decimal | None:
     """A number as a decimal, which compares exactly: 0.1 in a text equals the float."""
     is_number = isinstance(value, (int, float, Decimal)) and not isinstance(value, bool)
     return Decimal(str(value)) if is_number else None
+
+
+def _without_payloads(value: Any) -> Any:
+    """A field as JSON. Of the fields in it that are in the store, the size: a filter downloads nothing."""
+    return field_json(value) if isinstance(value, (bytes, bytearray, memoryview)) else as_json(value, as_size)
 
 
 def _text(value: Any) -> str:

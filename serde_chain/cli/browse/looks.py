@@ -58,6 +58,7 @@ def look(data: bytes) -> Look:
     while len(stages) < _LAYERS and (codec := codec_of(data)) is not None:
         stages.append(codec.name)
         try:
+            codec.load()  # the configuration may not name it
             data = codec.decompressor(_MOST)(data)
         except (DecodeError, MissingDependencyError):
             return Look(tuple(stages), None)

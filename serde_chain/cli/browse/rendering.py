@@ -7,6 +7,7 @@ import time
 from collections.abc import Generator, Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
@@ -28,7 +29,7 @@ def templates() -> Environment:
     )
     made.filters |= {
         "time": _time, "cut": _cut, "stored": stored_bytes, "summary": summary, "bar": _bar, "size": _size,
-        "megabytes": _megabytes, "as_size": as_size, "stored_fields": stored_fields,
+        "megabytes": _megabytes, "as_size": as_size, "stored_fields": stored_fields, "urlencode": _quoted,
     }  # fmt: skip
     return made
 
@@ -54,6 +55,11 @@ def _time(timestamp_ms: int | None) -> str:
         return (_EPOCH + timedelta(milliseconds=timestamp_ms)).isoformat(" ", "milliseconds").removesuffix("+00:00")
     except OverflowError:
         return f"{timestamp_ms} ms"
+
+
+def _quoted(text: str) -> str:
+    """A text in a link; names of fields may have surrogates, which Jinja's own filter refuses."""
+    return quote(text, errors="surrogatepass")
 
 
 def _cut(value: object, length: int = 300) -> str:

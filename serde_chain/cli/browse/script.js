@@ -53,7 +53,9 @@ document.addEventListener(
   async (event) => {
     const details = event.target;
     const from = details.dataset.from;
-    if (!from || !details.open || details.children.length > 1) return;
+    if (!from || !details.open) return;
+    details.querySelector(":scope > div.problem")?.remove(); // asked for again
+    if (details.children.length > 1) return;
     const part = document.createElement("div");
     details.append(part);
     try {
@@ -62,6 +64,7 @@ document.addEventListener(
       part.innerHTML = await answer.text();
     } catch (error) {
       part.textContent = `not shown: ${error.message}`;
+      part.className = "problem";
     }
   },
   true,

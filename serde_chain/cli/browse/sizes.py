@@ -46,6 +46,7 @@ class Sizes:
         inline_bytes: Bytes of keys and values in Kafka.
         stored_bytes: Bytes in the store, as the records state them; a payload of two records counts twice.
         unsized: Number of references that state no size.
+        undecided: Number of records that may match a filter or not: their values are not decoded.
     """
 
     records: int = 0
@@ -53,6 +54,7 @@ class Sizes:
     inline_bytes: int = 0
     stored_bytes: int = 0
     unsized: int = 0
+    undecided: int = 0
     _seen: list[_Seen] = field(default_factory=list)
 
     def add(self, timestamp_ms: int, key: Mapping[str, Any], value: Mapping[str, Any]) -> None:

@@ -91,6 +91,19 @@ def test_enter_searches_and_rows_expand(config: Path, topic: str, browser: Brows
         assert faults == []
 
 
+def test_a_row_that_could_not_be_expanded_is_asked_for_again(config: Path, topic: str, browser: Browser) -> None:
+    with browsing(config, topic) as link, browser.new_page() as page:
+        page.goto(link)
+        page.route("**/tree", lambda route: route.fulfill(status=503), times=1)
+        row = page.locator("td details").first
+        row.locator("summary").click()
+        expect(row).to_contain_text("not shown: the server answers 503")
+        row.locator("summary").click()
+        row.locator("summary").first.click()
+        expect(row.locator(".tree")).to_be_visible()
+        expect(row).not_to_contain_text("not shown")
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_page_fits_a_telephone(
     broker: KafkaBroker, config: Path, topic: str, browser: Browser, scheme: Any

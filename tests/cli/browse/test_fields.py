@@ -25,12 +25,12 @@ def test_images_are_fetched_for_a_list_on_request(open_pages: OpenPages, config:
     page = ask("/").text
     assert "<img" not in page
     assert store.calls == []
-    assert "Show the images (0.0 MB)" in page
-    page = ask(link(page, "Show the images")).text
+    assert "Show the fields in the store (0.0 MB)" in page
+    page = ask(link(page, "Show the fields")).text
     [address] = re.findall(r'<img src="([^"]+)"', page)
     image = ask(address.replace("&amp;", "&"))
     assert (image.body, image.headers["content-type"]) == (PICTURE, "image/png")
-    assert "Show the images" not in page
+    assert "Show the fields" not in page
 
 
 def test_each_reference_of_a_field_is_checked(

@@ -6,12 +6,14 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
+import click
 import pytest
 
-from serde_chain.cli.browse.filters import Filter
+from serde_chain.cli.browse.filters import Filter, _parsed
 from serde_chain.cli.browse.preview import Preview, Shown
 from serde_chain.cli.browse.topic import Row
 from serde_chain.cli.selection import parse_time
+from serde_chain.handles import InlineHandle
 from tests.cli.browse.conftest import OpenPages, produce
 from tests.cli.browse.test_pages import HOSTILE, offsets
 
@@ -73,6 +75,7 @@ ALERT = {
         "band = r", 'band="r"', "band != g", "band < s", "magnitude = 19.1", "magnitude=19.10", "magnitude < 20",
         "magnitude >= 19.1", "magnitude > 9", "exact = 19.1", "flag = true", "nothing = null", "raw = text",
         "sources[1].id = 2", "value.magnitude < 20", "value.band = i", "key.id = 51", "lost != 1",
+        'sources = [{"id": 1}, {"id": 2}]', "  band  =  r  ",
     ],
 )  # fmt: skip
 def test_records_with_such_a_field(where: str) -> None:
@@ -84,11 +87,33 @@ def test_records_with_such_a_field(where: str) -> None:
     [
         "band = R", "band = g", "magnitude < 19.1", "magnitude > 100", "flag = false", "absent = r", "absent != r",
         "sources[2].id = 2", "key.id = 52", "key.band = r", "band.x = r", "lost < 1", "magnitude = NaN", "band > z",
-        "magnitude = 1e400", "sources = " + "[" * 5000,
+        "magnitude = 1e400", "sources = " + "[" * 980,
     ],
 )  # fmt: skip
 def test_records_without_such_a_field(where: str) -> None:
     assert not Filter(where=where).takes(shown(ALERT, {"id": 51}))
+
+
+class Remote(InlineHandle):
+    """A field in the store that must not be fetched."""
+
+    def read(self) -> bytes:
+        raise AssertionError
+
+
+def test_a_filter_fetches_no_field() -> None:
+    value = {"star": {"id": 51, "stamp": Remote(bytes(5760), "s3://survey/51")}}
+    for where in ("star = x", "star.stamp = x", "value.star > 1"):
+        Filter(where=where).takes(shown(value))
+    assert Filter(where="star.id = 51").takes(shown(value))
+
+
+def test_a_comparison_is_short() -> None:
+    with pytest.raises(click.UsageError, match="Where: it has 1,001 characters, more than 1,000"):
+        Filter(where="x" + " " * 999 + "=")
+    for wrong in ("", "band", "= r", " = ", "a..b = r"):
+        with pytest.raises(click.UsageError, match="is not a comparison of a field"):
+            _parsed(wrong)
 
 
 def test_both_filters_count() -> None:
@@ -108,18 +133,18 @@ def test_a_field_that_is_filled_in_counts(open_pages: OpenPages, config: dict[st
     assert offsets(ask("/search?contains=M+1&where=value.band+%3D+r").text) == [
         f"0/{at}" for at in (19, 17, 15, 13, 11, 1)
     ]
-    assert "<th>Records read<td>10\n" in ask("/sizes?where=band+%3D+r").text
-    assert "<th>Records read<td>1\n" in ask("/sizes?contains=M+11").text
+    assert "<th>Records that match<td>10\n" in ask("/sizes?where=band+%3D+r").text
+    assert "<th>Records that match<td>1\n" in ask("/sizes?contains=M+11").text
 
 
-@pytest.mark.parametrize("wrong", ["from=nonsense", "offsets=9..1", "where=band", "partition=x"])
+@pytest.mark.parametrize("wrong", ["from=nonsense", "offsets=9..1", "where=band", "partition=x", "format=jsn"])
 @pytest.mark.parametrize("page", ["/", "/search", "/sizes"])
 def test_a_wrong_field_keeps_the_form(
     open_pages: OpenPages, config: dict[str, Any], topic: str, page: str, wrong: str
 ) -> None:
     ask = open_pages(config, topic)
     answer = ask(f"{page}?{wrong}&key=M+51&contains=%3Cb%3E")
-    if page == "/" and not wrong.startswith("where"):  # of a search
+    if page == "/" and not wrong.startswith(("where", "format")):  # of a search
         answer = ask(answer.headers["location"])
     name, _, value = wrong.partition("=")
     assert answer.status == 400

@@ -1,9 +1,11 @@
 """Records and addresses that are made to break the pages, or to keep them busy."""
 
 import gzip
+import html
 import http.client
 import json
 import os
+import re
 import signal
 import struct
 import subprocess
@@ -234,6 +236,31 @@ def test_a_topic_that_is_deleted_meanwhile(open_pages: OpenPages, broker: KafkaB
     for address in ("/", "/?check=1", "/records/0/0", "/records/0/0/value"):
         page = ask(address)
         assert (page.status, "Unknown topic" in page.text) == (404, True)
+
+
+def test_half_of_a_surrogate_pair(
+    open_pages: OpenPages, broker: KafkaBroker, config: dict[str, Any], topic: str
+) -> None:
+    digest = f"sha256:{64 * '0'}"
+    header = json.dumps([{"path": "\ud800", "size": 1, "digest": digest}]).encode()
+    producer = confluent_kafka.Producer(broker.client_config())
+    producer.produce(topic, b"{}", headers=[("large-fields", header)])
+    producer.flush(30)
+    ask = open_pages({**config, "value.deserializers": "json, large-fields"}, topic)
+    for address in ("/", "/?check=1", "/records/0/0"):
+        page = ask(address)
+        assert page.status == 200
+        assert "a path has half of a surrogate pair" in page.text
+    other = png(8, 8, lambda _x, _y: 7)
+    image = png(8, 8, lambda _x, _y: 9)
+    # As a stage of one's own reads them.
+    value = {"a\ud801": other, "a\ud800 &?": image}
+    ask = open_pages({**config, "value.deserializers": [lambda _data, _ctx: value]}, topic)
+    for address in ("/", "/records/0/0", "/search?contains=a"):
+        assert ask(address).status == 200
+    sources = re.findall(r'<img src="([^"]+)"', ask("/records/0/0").text)
+    assert [ask(html.unescape(source)).body for source in sources] == [other, image]
+    assert ask("/records/0/0/image?field=%ff%ed%a0").status == 404
 
 
 def bomb(width: int, height: int) -> bytes:

@@ -236,6 +236,21 @@ def test_sizes(open_pages: OpenPages, config: dict[str, Any], topic: str) -> Non
     assert page.count("in Kafka,") == len(bars) + 24
 
 
+def test_sizes_tell_which_records_a_filter_cannot_decide(
+    open_pages: OpenPages, config: dict[str, Any], topic: str
+) -> None:
+    produce(config, topic, *((None, {"id": 1, "noise": os.urandom(2000).hex()}) for _ in range(3)))
+    produce(config, topic, *((None, {"id": number}) for number in range(2)))
+    ask = open_pages(config, topic)
+    page = ask("/sizes?where=id+%3D+1").text
+    assert "<th>Records that match<td>1\n" in page
+    assert "Not decided: 3 records, whose values are in the store, too large or unreadable." in page
+    page = ask("/sizes?where=id+%3D+7").text
+    assert "<p>No record.</p>" in page
+    assert "Not decided: 3 records" in page
+    assert "Not decided" not in ask("/sizes").text
+
+
 def test_sizes_of_an_empty_topic(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     assert "<p>No record.</p>" in open_pages(config, topic)("/sizes").text
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 import zlib
 from typing import Any
 from urllib.parse import quote
@@ -11,6 +12,7 @@ import pytest
 
 from serde_chain import SerializerChain
 from serde_chain.cli.browse.looks import look, misfit
+from serde_chain.codecs import CODECS
 from serde_chain.testing.services import KafkaBroker
 from tests.cli.browse.conftest import OpenPages, produce
 from tests.cli.browse.test_pages import HOSTILE, link
@@ -51,6 +53,21 @@ def test_what_bytes_look_like(data: bytes, stages: tuple[str, ...], words: str) 
     assert (seen.stages, seen.words) == (stages, words)
 
 
+@pytest.mark.parametrize("name", ["zstd", "lz4", "snappy"])
+def test_a_codec_that_the_configuration_does_not_name(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = packed(f"json, {name}", {"id": 51})
+    for attribute in ("_library", "_failure"):  # as before the first chain with it
+        monkeypatch.delattr(CODECS[name], attribute, raising=False)
+    assert look(data).stages == (name, "json")
+
+
+def test_a_codec_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = packed("json, zstd", {"id": 51})
+    monkeypatch.delattr(CODECS["zstd"], "_library")
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    assert look(data) == (("zstd",), None)
+
+
 def test_most_values_decide() -> None:
     some = [look(b"{}"), look(b"[1]"), look(zlib.compress(b""))]
     assert misfit(some, 2) == ("This configuration does not fit this topic. Its values look like JSON", "json")
@@ -85,6 +102,19 @@ def test_a_topic_of_another_chain_is_told_in_a_sentence(
     assert "It looks like JSON, compressed with zstd: value.deserializers = zstd, json" in record
     assert "<pre>{&#34;id&#34;:0," in record
     assert HOSTILE not in record
+
+
+def test_errors_are_told_where_no_other_chain_is_known(
+    open_pages: OpenPages, config: dict[str, Any], topic: str
+) -> None:
+    produce({**config, "value.serializers": "bytes"}, topic, *((None, b"\x00\xff") for _ in range(2)))
+    ask = open_pages(config, topic)
+    page = ask("/").text
+    assert "Its values look like binary data</p>" in page
+    assert page.count('class="problem"') == 2
+    [tail] = re.findall(r'data-tail="([^"]+)"', page)
+    produce({**config, "value.serializers": "bytes"}, topic, (None, b"\x00\xff"))
+    assert ask(tail.replace("&amp;", "&")).text.count('class="problem"') == 1
 
 
 def test_a_few_bad_records_are_no_other_chain(
