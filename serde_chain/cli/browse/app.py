@@ -21,7 +21,7 @@ from starlette.routing import Route
 
 from payload_stores.errors import ContextualError
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.cli.browse.fields import HEAD, Seen, StoredField, seen, stored_fields
+from serde_chain.cli.browse.fields import Seen, stored_fields
 from serde_chain.cli.browse.filters import Filter
 from serde_chain.cli.browse.formats import Formats
 from serde_chain.cli.browse.looks import look, misfit
@@ -34,6 +34,7 @@ from serde_chain.cli.browse.preview import (
     hex_dump,
     images_in,
 )
+from serde_chain.cli.browse.questions import Questions
 from serde_chain.cli.browse.rendering import pieces, templates
 from serde_chain.cli.browse.responses import attached, displayed, download, no_icon, saved, static
 from serde_chain.cli.browse.search import Search
@@ -61,7 +62,6 @@ T = TypeVar("T")
 
 # Concurrent readers of the topic; further requests wait.
 _AT_ONCE: Final = 4
-_HEAD: Final = 1024
 _SUFFIX_HEAD: Final = 16
 # References of a record, and of a list, that are asked about.
 _MOST_ASKED: Final = 20
@@ -120,6 +120,7 @@ class Pages:
         self._busy = 0
         self._changed = threading.Condition()
         self._payloads = Payloads(self._config)
+        self._questions = Questions(self._payloads)
         try:
             self._formats = Formats(self._config)
         except BaseException:
@@ -225,7 +226,7 @@ class Pages:
             facts=facts,
             page=page,
             **rows,
-            seen=await self._see_all(topic, shown) if is_checked else {},
+            seen=await self._do(request, partial(self._see_all, topic, shown)) if is_checked else {},
             most=_bytes_of(page.rows),
             older=link(at=page.older, to="older", **kept) if page.older else None,
             newer=link(at=page.newer, to="newer", **kept) if page.newer else None,
@@ -359,16 +360,13 @@ class Pages:
         record = await self._do(request, lambda patience: self._read(topic, partition, offset, patience))
         value = record.seen["value"]
         reference, size = value.get("reference"), value.get("payload bytes")
-        head, presence = None, None
-        if reference is not None:
-            head, presence = await asyncio.gather(
-                self._head(topic.name, reference, _HEAD), self._see(topic.name, reference, size)
-            )
         fields = stored_fields(value, None if record.preview is None else record.preview.value)
         known = [each for each in fields if each.reference is not None][:_MOST_ASKED]
-        heads = await asyncio.gather(*(self._head(topic.name, str(each.reference), HEAD) for each in known))
-        begun = {each.path: each.with_head(each_head) for each, each_head in zip(known, heads, strict=True)}
-        checked = await self._see_fields(topic, known)
+        sizes = {} if reference is None else {reference: size}
+        sizes |= {str(each.reference): each.size for each in known}
+        found = await self._do(request, partial(self._questions.asked, topic.name, sizes, heads=True))
+        begun = {each.path: each.with_head(found[str(each.reference)].head) for each in known}
+        whole = None if reference is None else found[reference]
         stored = record.message.value()
 
         def drawn(patience: Patience) -> Response:
@@ -379,16 +377,16 @@ class Pages:
                 tree=None if record.preview is None else tree(record.preview.value),
                 seen=record.seen,
                 fields=[begun.get(each.path, each) for each in fields],
-                checked=checked,
+                checked={each: answer.seen for each, answer in found.items()},
                 look=look(stored) if stored is not None and reference is None and record.problem else None,
-                presence=presence,
+                presence=None if whole is None else whole.seen,
                 chains=self._chains | ({"value": [chosen]} if (chosen := self._formats.of(topic.name)) else {}),
                 preview=record.preview,
                 problem=record.problem,
                 has_older=record.has_older,
                 has_newer=record.has_newer,
                 stored=None if stored is None else hex_dump(stored),
-                payload=None if head is None else hex_dump(head),
+                payload=None if whole is None or whole.head is None else hex_dump(whole.head),
             )
 
         return await self._do(request, drawn)
@@ -532,14 +530,7 @@ class Pages:
         message.set_key(key)
         return _Record(message, seen, preview, problem, offset - 1 in offsets, offset + 1 in offsets)
 
-    async def _head(self, topic: str, reference: str, length: int) -> bytes | None:
-        try:
-            return await in_daemon_thread(self._payloads.head, topic, reference, length)
-        except ContextualError as error:
-            _log.debug("the beginning of a payload cannot be shown: %s", error)  # the result of `_see` is shown
-            return None
-
-    async def _see_all(self, topic: Topic, rows: Iterable[Shown]) -> dict[str, Seen]:
+    def _see_all(self, topic: Topic, rows: Iterable[Shown], patience: Patience) -> dict[str, Seen]:
         """The references of a list, of values and of fields."""
         sizes: dict[str, int | None] = {}
         for row, preview, *_ in rows:
@@ -547,18 +538,8 @@ class Pages:
                 sizes[row.value["reference"]] = row.value.get("payload bytes")
             fields = stored_fields(row.value, None if preview is None else preview.value)
             sizes |= {each.reference: each.size for each in fields if each.reference is not None}
-        return await self._seen(topic, dict(islice(sizes.items(), _MOST_CHECKED)))
-
-    async def _see_fields(self, topic: Topic, fields: Iterable[StoredField]) -> dict[str, Seen]:
-        return await self._seen(topic, {str(each.reference): each.size for each in fields})
-
-    async def _seen(self, topic: Topic, sizes: Mapping[str, int | None]) -> dict[str, Seen]:
-        """Whether references resolve, by reference."""
-        found = await asyncio.gather(*(self._see(topic.name, reference, size) for reference, size in sizes.items()))
-        return dict(zip(sizes, found, strict=True))
-
-    async def _see(self, topic: str, reference: str, size: int | None) -> Seen:
-        return await in_daemon_thread(seen, self._payloads, topic, reference, size)
+        found = self._questions.asked(topic.name, dict(islice(sizes.items(), _MOST_CHECKED)), patience)
+        return {reference: answer.seen for reference, answer in found.items()}
 
     async def _drawn(self, request: Request, template: str, **facts: Any) -> Response:
         """A page rendered in a thread, like all that computes: it contains values of any record."""

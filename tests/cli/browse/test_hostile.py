@@ -26,6 +26,7 @@ from confluent_kafka.admin import AdminClient
 from payload_stores.errors import PayloadStoreUnavailableError
 from serde_chain import Producer, SerializerChain
 from serde_chain.cli.browse.preview import MOST_BYTES, Previews
+from serde_chain.cli.browse.questions import Questions
 from serde_chain.cli.browse.rendering import templates
 from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Topic
 from serde_chain.cli.fits import picture
@@ -132,6 +133,36 @@ def test_a_store_that_hangs_is_asked_about_a_record_once(
     monkeypatch.setattr("serde_chain.cli.browse.payloads.Payloads.see", hang)
     page = open_pages(config, topic)("/records/0/0")
     assert (page.status, "the payload store did not finish" in page.text) == (200, True)
+
+
+def test_stores_are_asked_a_few_questions_at_a_time(
+    open_pages: OpenPages, config: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(config, topic, *((None, {"noise": os.urandom(2000).hex()}) for _ in range(24)))
+    several, lock = threading.Barrier(8), threading.Lock()
+    running: list[int] = [0]
+
+    def see(*_arguments: object) -> bool:
+        with lock:
+            running.append(running[-1] + 1)
+        several.wait(30)
+        with lock:
+            running.append(running[-1] - 1)
+        return True
+
+    monkeypatch.setattr("serde_chain.cli.browse.payloads.Payloads.see", see)
+    assert open_pages(config, topic)("/?check=1").text.count(">resolves</span>") == 24
+    assert max(running) == 8
+
+
+def test_stores_are_not_asked_once_the_time_is_up() -> None:
+    questions = Questions(None)  # type: ignore[arg-type]  # which would fail
+    answers = questions.asked("alerts", {"s3://bucket/a": 5}, Patience(0), heads=True)
+    assert answers == {"s3://bucket/a": (("not asked: the time is up", "unknown"), None)}
+    gone = Patience(60)
+    gone.is_over = True
+    with pytest.raises(AbandonedError):
+        questions.asked("alerts", {"s3://bucket/a": 5}, gone)
 
 
 def test_the_wait_for_another_record_ends_with_patience(config: dict[str, Any]) -> None:
