@@ -8,11 +8,12 @@ neither another call nor the end of the interpreter waits for a call that hangs.
 from __future__ import annotations
 
 import contextvars
+import logging
 import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, wait
+from concurrent.futures import CancelledError, Executor, Future, wait
 from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -26,8 +27,21 @@ __all__ = ["Call", "DaemonPool", "run_in_daemon_thread", "settle"]
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_log: Final = logging.getLogger("payload_stores")
+
+
+class _Inbox(SimpleQueue[Callable[[], None]]):
+    """The jobs of a thread, one at a time.
+
+    Attributes:
+        is_over: Whether the thread has looked into it for the last time, or is about to.
+    """
+
+    is_over = False
+
+
 # Inboxes of idle threads. Starting a thread takes longer than a small publish.
-_idle: Final[list[SimpleQueue[Callable[[], None]]]] = []
+_idle: Final[list[_Inbox]] = []
 _IDLE_SECONDS: Final = 10
 # Threads do not survive a fork (multiprocessing, Spark's workers).
 os.register_at_fork(after_in_child=_idle.clear)
@@ -48,33 +62,57 @@ def run_in_daemon_thread(job: Callable[[], None]) -> None:
         >>> results.get(timeout=60)
         'done'
     """
+    if _is_taken(job):
+        return
+    inbox = _Inbox()
+    inbox.put(job)  # before the start: an interrupt in between would leave a thread that nobody knows of
+    try:
+        threading.Thread(target=_work, args=(inbox,), name="blocking-call", daemon=True).start()
+    except RuntimeError as error:  # how Python reports EAGAIN
+        raise PayloadStoreUnavailableError(
+            "no thread can be started for a blocking call",
+            hint="Calls that hang keep their threads: check the store, and the limit (pids.max, ulimit -u)",
+        ) from error
+
+
+def _is_taken(job: Callable[[], None]) -> bool:
+    """Give a job to an idle thread, if there is one."""
     try:
         inbox = _idle.pop()
     except IndexError:
-        inbox = SimpleQueue()
-        try:
-            threading.Thread(target=_work, args=(inbox,), name="blocking-call", daemon=True).start()
-        except RuntimeError as error:  # how Python reports EAGAIN
-            raise PayloadStoreUnavailableError(
-                "no thread can be started for a blocking call",
-                hint="Calls that hang keep their threads: check the store, and the limit (pids.max, ulimit -u)",
-            ) from error
+        return False
     inbox.put(job)
-
-
-def _work(inbox: SimpleQueue[Callable[[], None]]) -> None:
-    while True:
+    if inbox.is_over:  # a signal handler ran for longer than the thread waits for the job
         try:
-            job = inbox.get(timeout=_IDLE_SECONDS)
-        except Empty:
-            try:
-                _idle.remove(inbox)
-            except ValueError:  # another thread just took it and is about to add a job
-                continue
-            return
+            inbox.get_nowait()
+        except Empty:  # it was there at the last look
+            return True
+        return False
+    return True
+
+
+def _work(inbox: _Inbox) -> None:
+    while (job := _next_job(inbox)) is not None:
         job()
         del job  # the job holds the payload
         _idle.append(inbox)
+
+
+def _next_job(inbox: _Inbox) -> Callable[[], None] | None:
+    for _ in range(2):
+        try:
+            return inbox.get(timeout=_IDLE_SECONDS)
+        except Empty:
+            try:
+                _idle.remove(inbox)
+            except ValueError:  # somebody took it to add a job, or was interrupted before adding it
+                continue
+            return None
+    inbox.is_over = True
+    try:
+        return inbox.get_nowait()
+    except Empty:
+        return None
 
 
 class Call(Generic[T]):
@@ -89,6 +127,7 @@ class Call(Generic[T]):
         result: The result; None until the end, and once it was taken.
         error: The error, likewise.
         is_done: Whether the call has ended.
+        has_run: Whether the call was made, regardless of its outcome.
 
     Example:
         >>> call = Call(max, 1, 2).start()
@@ -96,14 +135,15 @@ class Call(Generic[T]):
         (True, 2)
     """
 
-    def __init__(self, work: Callable[..., T], *args: Any, **options: Any) -> None:
+    def __init__(self, work: Callable[..., T], /, *args: Any, **options: Any) -> None:
         self._work: Callable[[], Any] = partial(work, *args, **options)
         self._context = contextvars.copy_context()  # so that traces continue in the other thread
         self.result: T | None = None
         self.error: BaseException | None = None
-        self.is_done = False
+        self.is_done = self.has_run = False
         self._begun = threading.Lock()  # acquired once, without a wait, by who makes or fails the call
-        self._waiters: list[threading.Event] = []  # mostly one or none: an event costs as much as the rest
+        # Mostly one or none. Not events: an interrupt within their Python code leaves their lock held for ever.
+        self._waiters: list[threading.Lock] = []
         self._dropped: list[Callable[[Call[T]], object]] = []
 
     def start(self) -> Self:
@@ -126,6 +166,7 @@ class Call(Generic[T]):
             # Without this frame, which holds the call, and so the error.
             self.error = error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)
         del work  # it holds the payload
+        self.has_run = True
         self._end()
 
     def fail(self, error: BaseException) -> None:
@@ -157,9 +198,11 @@ class Call(Generic[T]):
         """
         if self.is_done:
             return True
-        waiter = threading.Event()
-        self._waiters.append(waiter)
-        return self.is_done or waiter.wait(seconds)  # type: ignore[redundant-expr]  # it may have ended meanwhile
+        turn = threading.Lock()
+        turn.acquire()
+        self._waiters.append(turn)
+        longest = -1 if seconds is None else min(max(0.0, seconds), threading.TIMEOUT_MAX)
+        return self.is_done or turn.acquire(timeout=longest)  # type: ignore[redundant-expr]  # it may have ended meanwhile
 
     def take(self) -> T:
         """The result, once the call has ended; can be taken once.
@@ -192,16 +235,23 @@ class Call(Generic[T]):
             self._pass_on()
 
     def _end(self) -> None:
-        self.ended()
-        self.is_done = True
-        for waiter in self._waiters:
-            waiter.set()
-        if self._dropped:
-            self._pass_on()
+        try:
+            self.ended()
+        finally:
+            self.is_done = True
+            for turn in self._waiters:
+                turn.release()
+            if self._dropped:
+                self._pass_on()
 
     def _pass_on(self) -> None:
-        with suppress(IndexError):  # the other thread passes it on
-            self._dropped.pop()(self)
+        try:
+            ended = self._dropped.pop()
+        except IndexError:  # the other thread passes it on
+            return
+        try:
+            ended(self)
+        finally:
             self.outcome()
 
 
@@ -222,6 +272,7 @@ class DaemonPool(Executor):
     def __init__(self, slots: int) -> None:
         self.slots = slots
         self._is_shut = False
+        self._fails = False  # whether waiting calls fail
         self._begin()
         forks.watch(self, DaemonPool._leave_to_parent)
 
@@ -230,6 +281,7 @@ class DaemonPool(Executor):
         self._running: set[Call[Any]] = set()
         self._lock = threading.RLock()  # signal handlers and finalizers may make calls, too
         self._is_coming = False  # whether a thread was started that has not looked at the queue yet
+        self._joining: list[threading.Lock] = []  # of those who wait until nothing runs
 
     def _leave_to_parent(self) -> tuple[()]:
         self._begin()
@@ -240,13 +292,22 @@ class DaemonPool(Executor):
 
         Raises:
             PayloadStoreUnavailableError: The system refuses to start another thread; none of the calls is made.
+            PayloadStoreError: The pool was shut down because its store was closed.
         """
-        self._waiting.extend(calls)
+        with self._lock:
+            if self._is_shut:
+                raise _closed()
+            self._waiting.extend(calls)
         try:
             self._wake()
         except PayloadStoreUnavailableError as error:
             for call in calls:
                 call.fail(error)
+            with self._lock:
+                for call in calls:
+                    with suppress(ValueError):  # a thread has taken it
+                        self._waiting.remove(call)
+                self._release()
             raise
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
@@ -255,29 +316,43 @@ class DaemonPool(Executor):
         Raises:
             PayloadStoreError: The pool was shut down because its store was closed.
         """
-        if self._is_shut:
-            raise _closed()
         call = _Promised(fn, *args, **kwargs)
-        self.start([call])
-        return call.future
+        future = call.future
+        try:
+            self.start([call])
+            return future
+        finally:
+            del future  # it may hold the error that is raised here, whose traceback holds this frame
 
     def all(self, calls: Iterable[Callable[[], T]], *, ahead: int | None = None) -> list[T]:
         """Make calls, and return their results in order; if this raises, none is still running.
 
         Args:
             calls: Taken one by one, as they are begun.
-            ahead: Most calls that are taken before the first of them has ended; None for all.
+            ahead: Most calls that are taken before the first of them has ended, at least one; None for all.
         """
-        running: deque[Future[T]] = deque()
+        most = None if ahead is None else max(1, ahead)
+        running: deque[Call[T]] = deque()
         done: list[T] = []
+
+        def take() -> None:
+            running[0].wait()  # in the queue: the wait may be interrupted
+            done.append(running.popleft().take())
+
         try:
-            for call in calls:
-                if len(running) == ahead:
-                    done.append(running.popleft().result())
-                running.append(self.submit(call))
-            done.extend(future.result() for future in running)
+            for work in calls:
+                if len(running) == most:
+                    take()
+                running.append(Call(work))
+                self.start([running[-1]])
+            while running:
+                take()
         except BaseException:
-            settle(running)
+            for call in running:
+                call.fail(CancelledError())
+            for call in running:
+                call.wait()
+                call.drop()
             raise
         return done
 
@@ -286,37 +361,53 @@ class DaemonPool(Executor):
 
         Args:
             wait: Whether to wait for the running calls, which then must have deadlines of their own.
-            cancel_futures: Whether waiting calls fail.
+            cancel_futures: Whether waiting calls fail. Not cancelled: callers waiting for a part must get an error of
+                the store. They fail in a thread, since an interrupt here must not leave one without an end.
         """
-        self._is_shut = True
-        if cancel_futures:
-            with self._lock:
-                cancelled = [*self._waiting]
-                self._waiting.clear()
-            for call in cancelled:
-                # Not cancelled: callers waiting for a part must get an error of the store.
-                call.fail(_closed())
-        if wait:
-            self._wake()  # in case an interrupt came between a call and its thread
-        while wait and (left := self._left()):
-            left[0].wait()
-
-    def _left(self) -> list[Call[Any]]:
         with self._lock:
-            return [*self._running, *self._waiting]
+            self._is_shut = True
+            self._fails = self._fails or cancel_futures
+        if wait or cancel_futures:
+            try:
+                self._wake()  # also in case an interrupt came between a call and its thread
+            except PayloadStoreUnavailableError:
+                self._work()
+        if wait:
+            turn = threading.Lock()
+            turn.acquire()
+            with self._lock:
+                self._joining.append(turn)
+                self._release()
+            turn.acquire()
+
+    def _release(self) -> None:
+        """Under the lock: release those who wait until nothing runs, if so."""
+        if not self._running and not self._waiting:
+            while self._joining:
+                self._joining.pop().release()
 
     def _wake(self) -> None:
         """Start a thread if a call waits for none; it starts the next one."""
         with self._lock:
-            if self._waiting and not self._is_coming and len(self._running) < self.slots:
+            if self._may_take() and not self._is_coming:
                 run_in_daemon_thread(self._work)
                 self._is_coming = True  # not before: an interrupt would keep all further threads from being started
+
+    def _may_take(self) -> bool:
+        """Whether a call waits, and a slot is free or the call only fails."""
+        return bool(self._waiting) and (self._fails or len(self._running) < self.slots)
 
     def _work(self) -> None:
         """Make calls until none is waiting, or no slot is free."""
         call = self._next(None)
         while call is not None:
-            call.run()
+            try:
+                if self._fails:
+                    call.fail(_closed())
+                else:
+                    call.run()
+            except BaseException:  # noqa: BLE001  of a callback, not of the call; the slot must become free
+                _log.exception("a callback at the end of a call has failed")
             call = self._next(call)
 
     def _next(self, ended: Call[Any] | None) -> Call[Any] | None:
@@ -325,19 +416,21 @@ class DaemonPool(Executor):
                 self._is_coming = False
             else:
                 self._running.discard(ended)
-            if not self._waiting or len(self._running) >= self.slots:
+            if not self._may_take():
+                self._release()
                 return None
             call = self._waiting.popleft()
             self._running.add(call)
-        with suppress(PayloadStoreUnavailableError):  # this thread continues
-            self._wake()
+        if not self._fails:  # otherwise one thread is enough
+            with suppress(PayloadStoreUnavailableError):  # this thread continues
+                self._wake()
         return call
 
 
 class _Promised(Call[T]):
     """A call whose outcome a future gets."""
 
-    def __init__(self, work: Callable[..., T], *args: Any, **options: Any) -> None:
+    def __init__(self, work: Callable[..., T], /, *args: Any, **options: Any) -> None:
         super().__init__(work, *args, **options)
         self.future: Future[T] = Future()
 
@@ -349,12 +442,14 @@ class _Promised(Call[T]):
 
     def ended(self) -> None:
         result, error = self.outcome()
-        if self.future.cancelled():
+        future = self.future
+        del self.future  # it gets the error, whose traceback leads to this call
+        if future.cancelled():
             return
         if error is None:
-            self.future.set_result(result)  # type: ignore[arg-type]  # without an error it is the call's
+            future.set_result(result)  # type: ignore[arg-type]  # without an error it is the call's
         else:
-            self.future.set_exception(error)
+            future.set_exception(error)
 
 
 def settle(running: Iterable[Future[Any]]) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from payload_stores import PayloadStoreUnavailableError
 from serde_chain.transfer import Slots, Transfer, finish, together
+from tests.interrupts import interrupted_at
 
 SECONDS = 30
 
@@ -212,3 +213,20 @@ def test_a_store_that_went_away_is_waited_for_once() -> None:
     with pytest.raises(PayloadStoreUnavailableError, match="down"):
         run([*made, Upload("d", fail)], undo=undo)
     assert len(asked) == 1
+
+
+def test_an_interrupted_record_loses_no_slot() -> None:
+    """Also where Python's own threading is interrupted."""
+    slots = Slots(1, 1000 * SECONDS)
+    within = ("payload_stores/threads.py", "serde_chain/transfer/step.py", threading.__file__)
+    number = 0
+    while True:
+        try:
+            with interrupted_at(number, within):
+                run([Upload("a"), Upload("b")], slots)
+        except KeyboardInterrupt:
+            assert run([Upload("c")], slots) == ("[c]",), f"after an interrupt at point {number}"
+            number += 1
+        else:
+            break
+    assert number > 5

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 from payload_stores import threads
+from payload_stores.errors import PayloadStoreError
 from serde_chain.base import is_stream
 from serde_chain.transfer import Transfer, finish
 
@@ -50,25 +51,23 @@ class Call(threads.Call[T]):
     """A blocking call, and a future of its result.
 
     Attributes:
-        future: On the loop of the calling coroutine.
+        future: On the loop of the calling coroutine; gone once it has the outcome, because an error's traceback leads
+            to the call.
         is_abandoned: Whether it should end early; long work checks it.
-        has_run: Whether the call was made, regardless of its outcome.
 
     Args:
         work: The call.
         *args: Its arguments.
     """
 
-    def __init__(self, work: Callable[..., T], *args: Any) -> None:
+    def __init__(self, work: Callable[..., T], /, *args: Any) -> None:
         super().__init__(work, *args)
         self._loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self._loop.create_future()
         self.is_abandoned = False
-        self.has_run = False
 
     def ended(self) -> None:
         """Pass the outcome to the loop."""
-        self.has_run = True
         result, error = self.outcome()
         if error is None:
             tell(self._loop, self._succeed, result)
@@ -78,10 +77,12 @@ class Call(threads.Call[T]):
     def _succeed(self, result: T) -> None:
         if not self.future.done():
             self.future.set_result(result)
+        del self.future
 
     def _fail(self, error: BaseException) -> None:
         if not self.future.done():
             self.future.set_exception(error)
+        del self.future
 
 
 async def in_daemon_thread(work: Callable[..., T], *args: Any) -> T:
@@ -121,11 +122,15 @@ class Calls:
         if callback is not None and callback.take(call):
             return await call.future
         async with self._turn:
-            self._thread.start([call])
+            try:
+                self._thread.start([call])
+            except PayloadStoreError:
+                call.future.cancel()  # it would get the same error, which nobody takes
+                raise
             try:
                 return await call.future
-            except asyncio.CancelledError:
-                call.begin()  # so that it is not made, unless it has begun
+            except asyncio.CancelledError as error:
+                call.fail(error)  # unless it has begun
                 raise
 
 

@@ -1,19 +1,25 @@
 """What is encoded on an event loop, and for how long."""
 
 import asyncio
+import gc
 import io
 import itertools
+import threading
+import weakref
 from collections import UserDict
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from serde_chain.clients.event_loop import Pace, Turns, size_of
+from payload_stores import PayloadStoreUnavailableError, threads
+from serde_chain.clients.event_loop import Call, Calls, Pace, Turns, in_daemon_thread, size_of
 
 LARGE = 1 << 18
+SECONDS = 30
 
 
 @pytest.mark.parametrize(
@@ -63,3 +69,75 @@ def test_the_loop_goes_on_after_a_millisecond(monkeypatch: pytest.MonkeyPatch) -
 
     over = [False, False, False, True]
     assert asyncio.run(main()) == [*over, *over, *over, *over, False]
+
+
+def test_a_failed_call_does_not_keep_its_arguments() -> None:
+    class Payload:
+        pass
+
+    def refuse(_payload: Payload) -> None:
+        raise KeyError
+
+    async def main() -> None:
+        calls = Calls()
+        payload = Payload()
+        gone = weakref.ref(payload)
+        with suppress(KeyError):
+            await calls.make(Call(refuse, payload))
+        del payload
+        await calls.make(Call(int))  # so the thread is done with the call before
+        assert gone() is None
+
+    gc.disable()
+    try:
+        asyncio.run(main())
+    finally:
+        gc.enable()
+
+
+def test_a_call_that_is_cancelled_while_it_waits_ends_without_being_made() -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    def hang() -> None:
+        begun.set()
+        may_end.wait(SECONDS)
+
+    async def main() -> None:
+        calls = Calls()
+        running, waiting = Call(hang), Call(pytest.fail, "it was made")
+        first = asyncio.create_task(calls.make(running))
+        assert await in_daemon_thread(begun.wait, SECONDS)
+        first.cancel()
+        second = asyncio.create_task(calls.make(waiting))
+        with suppress(asyncio.CancelledError):
+            await first
+        while not calls._thread._waiting:  # noqa: ASYNC110  nothing announces it
+            await asyncio.sleep(0)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        assert waiting.is_done
+        assert not waiting.has_run
+        may_end.set()
+        assert await calls.make(Call(max, 1, 2)) == 2
+        assert running.has_run
+
+    asyncio.run(main())
+
+
+def test_a_call_without_a_thread_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_job: object) -> NoReturn:
+        raise PayloadStoreUnavailableError("no thread can be started")
+
+    reported: list[Any] = []
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: reported.append(context))
+        with pytest.raises(PayloadStoreUnavailableError):
+            await Calls().make(Call(int))
+        await asyncio.sleep(0)
+        gc.collect()
+
+    monkeypatch.setattr(threads, "run_in_daemon_thread", refuse)
+    asyncio.run(main())
+    assert not reported

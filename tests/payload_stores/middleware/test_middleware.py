@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import update_wrapper
 from pathlib import Path
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, NoReturn, Protocol, cast, runtime_checkable
 
 import pytest
 
@@ -558,16 +558,13 @@ def test_calls_left_behind_are_bounded(faulty: FaultyStore) -> None:
 
 def test_an_interrupted_call_is_left_behind_too(faulty: FaultyStore, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Deadline(faulty, 10_000)
-    caller, wait = threading.current_thread(), threading.Event.wait
 
-    def interrupted(event: threading.Event, timeout: float | None = None) -> bool:
-        if threading.current_thread() is caller:
-            raise KeyboardInterrupt
-        return wait(event, timeout)
+    def interrupted(_call: object, _seconds: float | None) -> NoReturn:
+        raise KeyboardInterrupt
 
     with faulty.hanging():
         with monkeypatch.context() as patched:
-            patched.setattr(threading.Event, "wait", interrupted)
+            patched.setattr("payload_stores.threads.Call.wait", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 store.download("memory:///topic/1")
         assert len(store._left_behind) == 1
