@@ -146,7 +146,7 @@ READERS: dict[str, tuple[dict[str, Any], str, str]] = {
     "auto without a list": (
         {"value.deserializers": "auto"},
         "serde.chain.allow is required",
-        "stages that auto undoes",
+        "stages that auto reverses",
     ),
 }
 VALUES: dict[str, tuple[dict[str, Any], Any, str, str]] = {
