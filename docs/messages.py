@@ -62,7 +62,7 @@ def _made(mistakes: Mapping[str, Callable[[], object]]) -> None:
 
 
 def of_doctor() -> None:
-    """Print the errors and warnings of ``serde-chain doctor``: an ellipsis stands for what is inserted."""
+    """Print the errors and warnings of ``serde-chain doctor``: inserted values are shown as an ellipsis."""
     print("| check | finding | remedy |\n|---|---|---|")
     rows: list[tuple[str, str, str]] = []
     for path in sorted(Path(package.__file__).parent.glob("*.py")):

@@ -1,8 +1,8 @@
 """Runs blocking calls in daemon threads: one call, or several within a number of slots.
 
 Everything that may block runs here, so each rule is written once: a call sees the context variables of its caller; its
-error is raised where its result is taken; whoever waits for it has a deadline, may be interrupted, and then drops it;
-neither another call nor the end of the interpreter waits for a call that hangs.
+error is raised where its result is taken; waiters have deadlines, and drop the call when they are interrupted; a call
+that hangs delays neither other calls nor the end of the interpreter.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def run_in_daemon_thread(job: Callable[[], None]) -> None:
     if _is_taken(job):
         return
     inbox = _Inbox()
-    inbox.put(job)  # before the start: an interrupt in between would leave a thread that nobody knows of
+    inbox.put(job)  # before the start: an interrupt in between would leak an idle thread
     try:
         threading.Thread(target=_work, args=(inbox,), name="blocking-call", daemon=True).start()
     except RuntimeError as error:  # how Python reports EAGAIN
@@ -105,7 +105,7 @@ def _next_job(inbox: _Inbox) -> Callable[[], None] | None:
         except Empty:
             try:
                 _idle.remove(inbox)
-            except ValueError:  # somebody took it to add a job, or was interrupted before adding it
+            except ValueError:  # a caller has it: the job follows, unless the caller was interrupted
                 continue
             return None
     inbox.is_over = True

@@ -125,7 +125,7 @@ class Calls:
             try:
                 self._thread.start([call])
             except PayloadStoreError:
-                call.future.cancel()  # it would get the same error, which nobody takes
+                call.future.cancel()  # otherwise asyncio logs its error as never retrieved
                 raise
             try:
                 return await call.future

@@ -300,7 +300,7 @@ def test_an_interrupt_before_an_idle_thread_has_its_job_leaves_no_thread_behind(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Taken(list[object]):
-        """Whoever takes from it adds no job."""
+        """Loses the inboxes of idle threads, as if a caller had taken them and added no job."""
 
         def append(self, inbox: object, /) -> None:
             pass

@@ -1,4 +1,4 @@
-"""Questions to the stores for a page: a few at a time, as long as somebody waits for it."""
+"""Questions to the stores for a page: a few at a time, until the page is sent or given up."""
 
 from __future__ import annotations
 
