@@ -271,6 +271,7 @@ def test_the_compiled_part_may_be_required(found: Any, why: str, monkeypatch: py
     if found == "switched off":
         monkeypatch.setenv("SERDE_CHAIN_NATIVE", "off")
     else:
+        monkeypatch.delenv("SERDE_CHAIN_NATIVE", raising=False)
         monkeypatch.setitem(sys.modules, "serde_chain._native", found)
     monkeypatch.setattr(native, "find", native.find.__wrapped__)  # it remembers what it has found
     assert native.library() is None
@@ -296,6 +297,7 @@ def test_a_compiled_part_that_does_not_load_is_reported(
     def of_another_system(_: str) -> None:
         raise ImportError("version `GLIBC_2.99' not found")
 
+    monkeypatch.delenv("SERDE_CHAIN_NATIVE", raising=False)
     monkeypatch.setattr(native, "import_module", of_another_system)
     found, why = native.find.__wrapped__()
     assert found is None
