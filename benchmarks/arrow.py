@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
+import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
-from typing import Any, Final
+from multiprocessing.connection import Connection
+from typing import Any, Final, Self
 
 import fastavro
 import pyarrow as pa
@@ -23,8 +24,6 @@ from serde_chain.testing.services import SchemaRegistry
 _ROUNDS = 7
 _THREADS: Final = 2
 _BATCHES: Final = 20
-# Takes as long as a batch.
-_HASHED: Final = bytes(5_000_000)
 _TIMES: Final = {
     "type": "record",
     "name": "Times",
@@ -51,7 +50,7 @@ def run(*, quick: bool) -> Iterator[Table]:
 def _tables(registry: SchemaRegistry, *, quick: bool) -> Iterator[Table]:
     url, client, conf = registry.url, registry.client(), registry.serializer_conf()
     by_hand, by_confluent = [], []
-    in_threads = []
+    in_threads: list[Row] = []
     for name, schema, record in _SHAPES:
         context = SerializationContext(f"arrow-{len(schema)}", MessageField.VALUE, [])
         one = AvroSerializer(client, schema, conf=conf)(record, context)
@@ -71,19 +70,15 @@ def _tables(registry: SchemaRegistry, *, quick: bool) -> Iterator[Table]:
             by_hand.append(measure(name, ours, "fastavro → dicts → Arrow", hand, **common))
             by_confluent.append(measure(name, ours, "AvroDeserializer", theirs, **common))
             if (name, count) == ("20 fields", 10_000):
-                in_threads += [
-                    _threads(name, ours, quick=quick),
-                    # What the machine gives to two threads that share nothing, in the same minute.
-                    _threads("SHA-256", lambda: hashlib.sha256(_HASHED), quick=quick),
-                ]
+                in_threads += _threads(name, ours, quick=quick)
     title, axis = "Batches of Avro with registry framing into Arrow", "records in a batch"
     yield Table("arrow", f"{title}, against fastavro", "µs a batch", by_hand, axis)
     yield Table("arrow-threads", f"{title}, 10,000 records each, wall time of one thread over several", "s", in_threads)
     yield Table("arrow-confluent", f"{title}, against Confluent's, record by record", "µs a batch", by_confluent, axis)
 
 
-def _threads(name: str, batch: Callable[[], Any], *, quick: bool) -> Row:
-    """Batches at once against one after the other: how many processors the threads use.
+def _threads(name: str, batch: Callable[[], Any], *, quick: bool) -> Iterator[Row]:
+    """Batches at once against one after the other, and against processes, which share nothing: what the machine gives.
 
     Each batch is dropped before the next: of those that are kept, memory is filled instead of decoded into.
     """
@@ -92,13 +87,50 @@ def _threads(name: str, batch: Callable[[], Any], *, quick: bool) -> Row:
         for _ in range(batches):
             batch()
 
-    with ThreadPoolExecutor(_THREADS) as pool:
+    # Forked, with the opened chain; they wait for work before the clock starts.
+    with ThreadPoolExecutor(_THREADS) as pool, _Forked(repeat) as processes:
         ways = {
             "one": lambda: repeat(_THREADS * _BATCHES),
-            "several": lambda: list(pool.map(repeat, [_BATCHES] * _THREADS)),
+            "threads": lambda: list(pool.map(repeat, [_BATCHES] * _THREADS)),
+            "processes": lambda: processes.run(_BATCHES),
         }
-        seconds = in_turns(ways, 2 if quick else _ROUNDS)
-    return Row(f"{name}, {_THREADS} threads", seconds["one"], "one thread", seconds["several"])
+        seconds = in_turns(ways, 2 if quick else 3 * _ROUNDS)
+    title = f"{name}, {_THREADS} threads"
+    yield Row(title, seconds["one"], "one thread", seconds["threads"])
+    yield Row(title, seconds["processes"], f"{_THREADS} processes", seconds["threads"])
+
+
+class _Forked:
+    """Processes that run a function when they are asked to."""
+
+    def __init__(self, function: Callable[[int], None]) -> None:
+        fork = multiprocessing.get_context("fork")
+        pipes = [fork.Pipe() for _ in range(_THREADS)]
+        self._ends = [here for here, _ in pipes]
+        self._processes = [fork.Process(target=_serve, args=(there, function), daemon=True) for _, there in pipes]
+
+    def __enter__(self) -> Self:
+        for process in self._processes:
+            process.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process, end in zip(self._processes, self._ends, strict=True):
+            end.send(0)
+            process.join(10)
+
+    def run(self, batches: int) -> None:
+        """Let each process run the function once."""
+        for end in self._ends:
+            end.send(batches)
+        for end in self._ends:
+            end.recv()
+
+
+def _serve(end: Connection, function: Callable[[int], None]) -> None:
+    while batches := end.recv():
+        function(batches)
+        end.send(batches)
 
 
 def _by_hand(listed: list[bytes], parsed: Any, kind: Any) -> Any:
