@@ -22,7 +22,7 @@
 #   make audit-crates   those of the compiled part's crates: needs cargo-audit
 #   make docs           the documentation's site, in build/docs, out of docs/ and the docstrings
 #   make tables         the tables of configuration keys and of figures on the pages, out of the code and the report
-#   make bench          benchmarks side by side, into benchmarks/report: make bench ARGS="--check chain avro"
+#   make bench          benchmarks side by side, into benchmarks/report, and bench-pure; or some: make bench ARGS="--check chain avro"
 #   make bench-pure     those that differ without the compiled part, into benchmarks/report/pure
 #   make dist           source archive, pure wheel, and the wheel of this platform, checked
 #   make wheels         after that, wheels for Linux, by zig: make wheels TARGETS="aarch64-unknown-linux-musl"
@@ -195,7 +195,7 @@ docs: venv tables
 
 # The tables of configuration keys on the pages, out of the options that the code declares; those of figures, out of the report.
 tables: venv
-	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/at-scale.md docs/spark-execution.md docs/troubleshooting.md README.md
+	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/limits.md docs/stores.md docs/stores/s3.md docs/at-scale.md docs/spark-execution.md docs/troubleshooting.md benchmarks/README.md README.md
 
 # In a wheel that is made with `on`, the compiled part cannot be missing; check_wheels.py looks nevertheless.
 dist: venv
@@ -218,9 +218,10 @@ define CHECK_DIST
 $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist && $(BIN)/python requirements/check_wheels.py dist/*.whl
 endef
 
+# All of it, or what ARGS names: the report of one commit, in 45 minutes on a quiet machine of two cores.
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
-	@$(MAKE) --no-print-directory tables
+	@$(MAKE) --no-print-directory $(if $(ARGS),tables,bench-pure)
 
 bench-pure: venv
 	SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure chain avro arrow alerts clients large_records spark_encode $(ARGS)

@@ -6,6 +6,7 @@ import argparse
 import faulthandler
 import importlib
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,10 +44,13 @@ def main() -> None:
     bounds = Bounds(arguments.bounds)
     report = arguments.report or (QUICK_REPORT if arguments.quick else REPORT)
     misses = []
+    started = time.monotonic()
     for name in names:
         section = _run(name, bounds, quick=arguments.quick)
         write(section, report, arguments.bounds)
+        print(f"{name} took {section.seconds / 60:.1f} minutes")
         misses += [f"{name}: not run: {section.missing}"] if section.missing else bounds.misses(section.tables)
+    print(f"\nAll took {(time.monotonic() - started) / 60:.1f} minutes.")
     print("\nOut of bounds:", *misses, sep="\n  ") if misses else print("\nAll figures are within their bounds.")
     sys.exit(1 if misses and arguments.check else 0)
 
@@ -55,7 +59,7 @@ def _run(name: str, bounds: Bounds, *, quick: bool) -> Section:
     # Every peer has its own time limit. If one fails, this reports where it waits, and ends the process with its
     # servers.
     faulthandler.dump_traceback_later(_LONGEST_SECONDS, exit=True)
-    began = Section(name, quick=quick)
+    began, started = Section(name, quick=quick), time.monotonic()
     try:
         module = importlib.import_module(f"benchmarks.{name}")
         began = replace(began, title=(module.__doc__ or "").partition("\n")[0])
@@ -63,7 +67,7 @@ def _run(name: str, bounds: Bounds, *, quick: bool) -> Section:
         for table in module.run(quick=quick):
             show(table, bounds)
             tables.append(table)
-        return replace(began, tables=tables)
+        return replace(began, tables=tables, seconds=round(time.monotonic() - started, 1))
     except (ModuleNotFoundError, MissingDependencyError, ServiceMissingError) as error:
         print(f"{name} was not run: {error}")
         return replace(began, missing=str(error))

@@ -26,7 +26,7 @@ from serde_chain.testing.services import KafkaBroker, spark_session
 PAYLOADS: Final = (10_000, 100_000, 1_000_000)
 PAYLOADS_OF_QUICK: Final = (500, 1_000, 2_000)
 # Repetitions, of which the cheapest counts: other programs only add to CPU time.
-TIMES: Final = (5, 3, 2)
+TIMES: Final = (3, 2, 1)
 # Records without a payload, for each with one: 1 % large.
 PLAIN: Final = 99
 

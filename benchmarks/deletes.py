@@ -18,7 +18,7 @@ from serde_chain.jobs.manifest import Manifest
 from tests.servers.versitygw import VersityGateway
 
 _PAYLOADS: Final = 2_000
-_ROUNDS: Final = 3
+_ROUNDS: Final = 2
 _WAYS: Final[tuple[tuple[str, Literal["random", "content"]], ...]] = (
     ("s3", "random"),
     ("s3", "content"),

@@ -19,7 +19,7 @@ from tests.servers.versitygw import VersityGateway
 _SIZES: Final = {40_000: 1_000, 400_000: 150, 2_000_000: 40}
 _STORES: Final = ("s3", "objects")
 _CUTOUTS: Final = ("cutoutDifference", "cutoutScience", "cutoutTemplate")
-_ROUNDS: Final = 5
+_ROUNDS: Final = 3
 _SECONDS: Final = 120
 _SCHEMA: Final = {
     "type": "record",

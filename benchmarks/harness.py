@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 __all__ = ["Row", "Table", "Transfers", "in_turns", "measure", "per_second", "quartiles", "sums"]
 
-_ROUNDS = 41
+_ROUNDS = 25
 _ROUNDS_OF_QUICK = 3
 _SECONDS_PER_TURN = 0.02
 

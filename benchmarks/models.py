@@ -19,7 +19,7 @@ from serde_chain import DeserializerChain, Producer, SerializerChain
 from serde_chain.stages.avro.models import AvroModel
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 
-_ROUNDS: Final = 7
+_ROUNDS: Final = 5
 _ROWS: Final = 10_000
 _TOPIC: Final = "tables"
 _FLAT: Final = {"id": 1234567890, "name": "SRV26-alert", "flux": 3.14159, "seen": True, "stamp": b"x" * 100}

@@ -9,11 +9,10 @@ from __future__ import annotations
 import json
 import re
 import statistics
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -26,7 +25,7 @@ from benchmarks.bounds import BOUNDS, Bounds
 from benchmarks.harness import Row, Table
 from benchmarks.machine import commit, machine, versions
 
-__all__ = ["PURE_REPORT", "QUICK_REPORT", "REPORT", "Section", "quote", "sections", "show", "write"]
+__all__ = ["PURE_REPORT", "QUICK_REPORT", "REPORT", "Section", "number", "origin", "sections", "show", "write"]
 
 REPORT: Final = Path(__file__).with_name("report")
 PURE_REPORT: Final = REPORT / "pure"
@@ -47,6 +46,7 @@ class Section:
         missing: Why it could not.
         quick: Whether it ran with smaller counts, so that its figures say little.
         date: When it began, in UTC, to the minute.
+        seconds: How long it took; 0 if that is unknown.
         commit: The measured commit.
         machine: The machine.
         versions: Of the libraries, empty if one is not installed.
@@ -58,6 +58,7 @@ class Section:
     missing: str = ""
     quick: bool = False
     date: str = field(default_factory=lambda: datetime.now(UTC).strftime("%Y-%m-%d %H:%M"))
+    seconds: float = 0
     commit: str = field(default_factory=commit)
     machine: Mapping[str, str] = field(default_factory=machine)
     versions: Mapping[str, str] = field(default_factory=versions)
@@ -109,39 +110,31 @@ def sections(folder: Path = REPORT) -> list[Section]:
     return [_from_json(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))]
 
 
-def quote(*patterns: str, folder: Path = REPORT, pure: Path | None = PURE_REPORT) -> None:
-    """Print a table of single rows of the report, for pages; cog calls it (``make tables``).
+def origin(of_report: Collection[Section], *, brief: bool = False) -> str:
+    """Which commits were measured, and when.
 
     Args:
-        patterns: Of ``<table>: <label>``; the first row that matches each is printed.
-        folder: The report.
-        pure: The report without the compiled part, of rows that differ; None for a table without it.
-
-    Raises:
-        LookupError: If the report has no such row.
+        of_report: Some sections of a report.
+        brief: Whether to leave out the benchmarks measured at each commit, if there are several.
     """
-    rows, of_pure = _rows_of(folder), {} if pure is None else _rows_of(pure)
-    last = ("", "") if pure is None else (" without the compiled part |", "--:|")
-    print(f"| what | against | ratio |{last[0]}\n|---|---|--:|{last[1]}")
-    for pattern in patterns:
-        key = next((key for key in rows if fnmatchcase(key, pattern)), None)
-        if key is None:
-            raise LookupError(f"the report has no row {pattern!r}")
-        table, row = rows[key]
-        place = f", {table.axis}: {row.at}" if table.axis else ""
-        without = number(of_pure[key][1].figure) if key in of_pure else "the same"
-        end = "" if pure is None else f" {without} |"
-        print(f"| {table.title}: {row.name}{place} | {row.against} | {number(row.figure)} |{end}")
+    by_commit: dict[str, list[Section]] = {}
+    for section in of_report:
+        by_commit.setdefault(section.commit or "unknown", []).append(section)
+    if len(by_commit) == 1:
+        ((name, several),) = by_commit.items()
+        return f"Measured at one commit, {name}, {_days(several)}."
+    if brief:
+        return f"**Measured at {len(by_commit)} different commits**, {_days(of_report)}."
+    parts = []
+    for name, several in sorted(by_commit.items(), key=lambda each: max(section.date for section in each[1])):
+        benchmarks = ", ".join(sorted({section.benchmark for section in several}))
+        parts.append(f"{benchmarks} at {name}, {_days(several)}")
+    return f"**Measured at {len(by_commit)} different commits**: {'; '.join(parts)}."
 
 
-def _rows_of(folder: Path) -> dict[str, tuple[Table, Row]]:
-    """The rows of a report, with their tables, by ``<table>: <label>``."""
-    return {
-        f"{table.name}: {row.label}": (table, row)
-        for section in sections(folder)
-        for table in section.tables
-        for row in table.rows
-    }
+def _days(several: Iterable[Section]) -> str:
+    days = sorted({section.date[:10] for section in several})
+    return days[0] if len(days) == 1 else f"{days[0]} to {days[-1]}"
 
 
 def _as_json(section: Section) -> str:
@@ -177,6 +170,10 @@ def _from_json(text: str) -> Section:
 def _markdown(of_report: Sequence[Section], plotted: Collection[str], bounds: Bounds) -> Iterator[str]:
     yield "# Benchmark report\n"
     yield "Written by `make bench`. The files beside this one have the figures of all rounds.\n"
+    if of_report:
+        yield f"{origin(of_report)}\n"
+    if of_report and all(section.seconds or section.missing for section in of_report):
+        yield f"All benchmarks together took {_minutes(sum(section.seconds for section in of_report))}.\n"
     if any(table.axis and _plot(table) not in plotted for section in of_report for table in section.tables):
         yield "Plots are missing, since matplotlib was not installed.\n"
     for section in of_report:
@@ -206,6 +203,7 @@ def _origin(section: Section) -> str:
     parts = [
         f"{section.date} UTC",
         f"commit {section.commit}" if section.commit else "",
+        _minutes(section.seconds) if section.seconds else "",
         f"{where['cores']} cores of {where['CPU']}, {where['memory']}, {where['system']}",
         f"load {where['load']} at the start",
         f"Python {where['Python']}, {', '.join(libraries)}",
@@ -214,6 +212,10 @@ def _origin(section: Section) -> str:
         "**a quick run with small counts, which says little**" if section.quick else "",
     ]
     return f"{'; '.join(filter(None, parts))}."
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.1f} minutes"
 
 
 def _rows(table: Table, bounds: Bounds) -> Iterator[str]:

@@ -33,7 +33,7 @@ PAYLOADS: Final = 16
 PAYLOAD_BYTES: Final = 20_000_000
 THREADS: Final = 8
 LATENCY_MS: Final = 30
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 
 _TOPIC: Final = "benchmark"
 _PEERS: Final = ("obstore", "kaf-s3-connector")

@@ -21,7 +21,7 @@ from serde_chain.testing.services import SchemaRegistry
 _IDS: Final = 10_000
 _TOPICS: Final = 1_000
 _FIRST: Final = 500
-_ROUNDS: Final = 5
+_ROUNDS: Final = 3
 _FIELDS: Final = 20
 
 

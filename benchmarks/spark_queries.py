@@ -22,7 +22,7 @@ from benchmarks.harness import Row, Table, sums
 from serde_chain import SerializerChain
 from serde_chain.testing.services import KafkaBroker
 
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 SCHEMA: Final = json.dumps(
     {
         "type": "record",

@@ -28,7 +28,7 @@ from tests.servers.versitygw import VersityGateway
 
 # Payload size in MB, and payloads per turn.
 SIZES: Final = {1: 40, 20: 6, 200: 1}
-ROUNDS: Final = 5
+ROUNDS: Final = 3
 
 _TOPIC: Final = "benchmark"
 _BOTO3, _OBSTORE = "boto3 alone", "obstore alone"

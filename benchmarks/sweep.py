@@ -26,9 +26,9 @@ from tests.memory import peak_bytes, reset_peak
 
 OBJECTS: Final = (10_000, 100_000, 1_000_000)
 OBJECTS_OF_QUICK: Final = (500, 1_000, 2_000)
-ROUNDS: Final = 3
+ROUNDS: Final = 2
 # Repetitions of small sweeps in a round.
-TIMES: Final = (5, 2, 1)
+TIMES: Final = (3, 1, 1)
 
 
 @dataclass

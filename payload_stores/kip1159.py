@@ -12,14 +12,9 @@ from typing import Any, Final, Protocol, TypeGuard, cast, runtime_checkable
 from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.base.signatures import Fit, fit, refusal
 from payload_stores.errors import PayloadStoreError
-from payload_stores.options import Option, text
 from payload_stores.plugins import configure
 
-__all__ = ["UNDECLARED", "HasOptions", "KipPayloadStore", "KipStore", "as_store", "is_kip_class", "is_kip_store"]
-
-
-# Stands for the keys of a class that declares none, since it alone knows them. No key has this name.
-UNDECLARED: Final[Option[str]] = Option("", text, "", doc="keys of a store that declares none")
+__all__ = ["HasOptions", "KipPayloadStore", "KipStore", "as_store", "is_kip_class", "is_kip_store"]
 
 
 @runtime_checkable

@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from payload_stores.errors import ConfigError
 
 __all__ = [
     "CLIENT_PREFIXES",
+    "UNDECLARED",
     "Option",
     "boolean",
     "choice",
@@ -31,7 +31,7 @@ __all__ = [
 T = TypeVar("T")
 
 _UNITS: Final = {"bytes": "bytes", "ms": "milliseconds"}
-_NUMBER: Final = re.compile(r"\bwhole number( of(?= at least)|)")
+_NUMBER: Final = r"\bwhole number( of(?= at least)|)"
 
 # First segments of librdkafka's keys. A key with such a prefix may be the client's, so only near misses of an
 # option are refused. With any other prefix that an option owns, every unknown key is refused.
@@ -111,7 +111,9 @@ class Option(Generic[T]):
         """The text of a parser's error with the unit of the key, such as bytes for 2MB."""
         unit = _UNITS.get(self.name.rpartition(".")[2])
         return (
-            problem if unit is None else _NUMBER.sub(lambda found: f"whole number of {unit}{found[1] and ','}", problem)
+            problem
+            if unit is None
+            else re.sub(_NUMBER, lambda found: f"whole number of {unit}{found[1] and ','}", problem)
         )
 
     def _what_it_is(self) -> str | None:
@@ -211,6 +213,8 @@ def content(source: str | bytes, key: str) -> bytes:
     """
     if isinstance(source, bytes):
         return source
+    from pathlib import Path  # needed only for files
+
     try:
         return Path(source).read_bytes()
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
@@ -220,6 +224,10 @@ def content(source: str | bytes, key: str) -> bytes:
             # Not resolved: a link's target is not what the user wrote.
             hint = f"It was looked for at {Path(source).absolute()}"
         raise ConfigError(f"{key} = {source!r} cannot be read: {reason}", hint=hint, key=key) from error
+
+
+# Stands for the keys of a store that declares none, since it alone knows them. No key has this name.
+UNDECLARED: Final[Option[str]] = Option("", text, "", doc="keys of a store that declares none")
 
 
 def integer(minimum: int | None = None, maximum: int | None = None) -> Callable[[object], int]:

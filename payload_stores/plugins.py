@@ -27,7 +27,7 @@ _NEAR_ALIAS: Final = 0.9
 _NAMESPACES: Final = frozenset({"google"})
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Catalogue:
     """The known names of one kind of plug-in.
 

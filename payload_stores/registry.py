@@ -10,8 +10,8 @@ from typing import Any, Final, cast
 from payload_stores.base import PayloadStore
 from payload_stores.base.signatures import check_methods
 from payload_stores.errors import ConfigError
-from payload_stores.kip1159 import UNDECLARED, HasOptions, KipPayloadStore, KipStore, is_kip_class, is_kip_store
-from payload_stores.options import CLIENT_PREFIXES, Option, nearest
+from payload_stores.kip1159 import HasOptions, KipPayloadStore, KipStore, is_kip_class, is_kip_store
+from payload_stores.options import CLIENT_PREFIXES, UNDECLARED, Option, nearest
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 
 __all__ = ["STORES", "StoreItem", "open_store", "store_class", "store_options"]

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 from serde_chain import bakdata_config
@@ -114,8 +113,7 @@ SERIALIZERS: Final = _catalogue("Serializer", _WRITES_CHAINS)
 DESERIALIZERS: Final = _catalogue("Deserializer", _READS_CHAINS)
 
 
-@dataclass(frozen=True)
-class Side:
+class Side(NamedTuple):
     """One direction of a chain: its word in the configuration and its stages.
 
     Attributes:

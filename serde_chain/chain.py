@@ -15,7 +15,6 @@ from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
-from payload_stores.base import SupportsRetryCount
 from payload_stores.errors import drop_data, text_of
 from payload_stores.signals import let_through
 from serde_chain import config as configuration
@@ -48,7 +47,6 @@ from serde_chain.catalogue import (
     stage_type,
     tell_placeholder,
 )
-from serde_chain.codecs import missing_stage
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import (
     ConfigError,
@@ -250,6 +248,8 @@ class _Chain(Stage):
     @property
     def retries(self) -> int:
         """Number of requests that its stages have repeated. See :class:`~payload_stores.SupportsRetryCount`."""
+        from payload_stores.base import SupportsRetryCount  # chains without a store import none
+
         return sum(stage.retries for stage in self._stages if isinstance(stage, SupportsRetryCount))
 
     def close(self) -> None:
@@ -409,6 +409,8 @@ class _Chain(Stage):
         if isinstance(failure, EncodeError) and failure.hint is None:
             failure.hint = self._advice(at, data)
         elif isinstance(failure, DecodeError) and failure.hint is None and self._reads_objects(at):
+            from serde_chain.codecs import missing_stage  # needed for messages only
+
             failure.hint = missing_stage(data)
         try:
             raise failure from failure.__cause__

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from payload_stores.kip1159 import UNDECLARED
-from payload_stores.options import CLIENT_PREFIXES, Option, boolean, choice, nearest, text
+from payload_stores.options import CLIENT_PREFIXES, UNDECLARED, Option, boolean, choice, nearest, text
 from payload_stores.plugins import declared, import_object, require
-from serde_chain import bakdata_config, config_paths
+from serde_chain import bakdata_config
 from serde_chain.base import Stage
 from serde_chain.catalogue import (
     DESERIALIZE,
@@ -114,7 +113,7 @@ _PLURAL_ROUTES: Final = "large.message.routes."
 _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class", "mirror.primary", "mirror.secondary")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Resolved:
     """A configuration and its chains, resolved once for all callers.
 
@@ -228,6 +227,8 @@ def parse(path: Path, text: str) -> dict[str, object]:
         ConfigError: The text is malformed.
         MissingDependencyError: The reader for ``.properties`` files is not installed.
     """
+    from serde_chain import config_paths  # needed only for files
+
     try:
         return config_paths.anchored(_parse(path, text), path)
     except ConfigError:

@@ -343,7 +343,7 @@ def shape_of(value: object) -> str:
 
 
 # From the first quote to the last, since a value may have quotes; and numbers, but not those in names, as in int64.
-_DATA: Final = re.compile(r"""(?<!\w)[bu]?['"].*['"]|(?<![\w.])-?\d[\w.+-]*""", re.DOTALL)
+_DATA: Final = r"""(?s)(?<!\w)[bu]?['"].*['"]|(?<![\w.])-?\d[\w.+-]*"""
 
 
 def without_data(error: BaseException) -> str:
@@ -359,4 +359,4 @@ def without_data(error: BaseException) -> str:
         >>> without_data(ValueError("Could not convert 'M 51' with type str: tried to convert to int64"))
         'ValueError: Could not convert … with type str: tried to convert to int64'
     """
-    return f"{type(error).__name__}: {_DATA.sub('…', str(error))[:300]}"
+    return f"{type(error).__name__}: {re.sub(_DATA, '…', str(error))[:300]}"

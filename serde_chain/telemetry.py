@@ -28,11 +28,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
-from payload_stores.records import StoredRecord
 from serde_chain.record import Context, RecordContext, get_header
 
 if TYPE_CHECKING:
@@ -207,8 +205,7 @@ def _open_telemetry() -> _OpenTelemetry:
     return _OpenTelemetry()
 
 
-@dataclass(frozen=True, slots=True)
-class _Operation:
+class _Operation(NamedTuple):
     """An upload or download within a span."""
 
     telemetry: _OpenTelemetry
@@ -302,6 +299,8 @@ def _place(ctx: Context | None) -> Attributes:
 
 
 def _size_of(result: object) -> int | None:
+    from payload_stores.records import StoredRecord  # clients without a store import none
+
     payload = result.value if isinstance(result, StoredRecord) else result
     return len(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
 

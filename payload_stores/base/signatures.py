@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partialmethod
 from types import FunctionType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from weakref import WeakKeyDictionary
 
 from payload_stores.base.values import PublishContext
@@ -21,8 +20,7 @@ from payload_stores.errors import ConfigError
 __all__ = ["Fit", "adapt_methods", "check_methods", "fit"]
 
 
-@dataclass(frozen=True, slots=True)
-class _Method:
+class _Method(NamedTuple):
     """A method of the contract that the KIP has too.
 
     Attributes:
@@ -55,8 +53,7 @@ _METHODS: Final = {
 _BINDS: Final = (FunctionType, staticmethod, classmethod, partialmethod)
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
+class Fit(NamedTuple):
     """How to call a function with the arguments of the contract.
 
     Attributes:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, Self, runtime_checkable
 
-from payload_stores.base import PayloadStore, RecordWriter
-from payload_stores.buffers import Buffer
-from serde_chain.handles import PayloadHandle
-from serde_chain.record import Context
-from serde_chain.reference import Reference
-from serde_chain.transfer import Transfer
+if TYPE_CHECKING:  # clients without a store import none
+    from payload_stores.base import PayloadStore, RecordWriter
+    from payload_stores.buffers import Buffer
+    from serde_chain.handles import PayloadHandle
+    from serde_chain.record import Context
+    from serde_chain.reference import Reference
+    from serde_chain.transfer import Transfer
 
 __all__ = [
     "ModelOfRecords",

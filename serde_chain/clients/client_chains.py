@@ -78,7 +78,7 @@ _PRODUCERS_ONLY: Final = frozenset({
 ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ClientChains(Generic[ChainT]):
     """Chains and settings of one client.
 

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from payload_stores import forks
 from payload_stores.errors import PayloadStoreError
@@ -63,8 +62,7 @@ _ADVICE: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _Known:
+class _Known(NamedTuple):
     """What is known about a topic.
 
     Attributes:
@@ -204,7 +202,7 @@ class TopicLimits:
         with self._lock:
             known = self._known.get(topic)
             if known is not None and known.error is None:
-                self._known[topic] = replace(known, refuted=True)
+                self._known[topic] = known._replace(refuted=True)
                 self._asked.pop(topic, None)  # the answer may be older than the refusal
 
     def close(self) -> None:

@@ -2,14 +2,13 @@
 
 import json
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import matplotlib.image
 import pytest
 
 from benchmarks.harness import Row, Table
-from benchmarks.reports import Section, number, quote, sections, write
+from benchmarks.reports import Section, number, sections, write
 
 ROWS = [
     Row("serialize", [1.0, 2.0, 3.0], "by hand", [1.0, 1.0, 2.0], "1 KB"),
@@ -105,23 +104,18 @@ def test_what_was_not_run_or_says_little_is_named(tmp_path: Path, bounds: Path) 
     assert "quick run" in page
 
 
-def test_rows_for_pages(tmp_path: Path, bounds: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write(section("chain", tables=[TABLE]), tmp_path, bounds)
-    slower = replace(TABLE, rows=[replace(row, ours=[30.0, 60.0, 90.0]) for row in ROWS])
-    for rows, without in ((None, "the same"), ([slower], "6.00")):
-        if rows is not None:
-            write(section("chain", tables=rows), tmp_path / "pure", bounds)
-        quote("sizes: serialize, 10 KB *", folder=tmp_path, pure=tmp_path / "pure")
-        expected = f"| By size: serialize, size: 10 KB | by hand | 2.00 | {without} |"
-        assert capsys.readouterr().out.splitlines()[2:] == [expected]
-    quote("sizes: serialize, 10 KB *", folder=tmp_path, pure=None)
-    assert capsys.readouterr().out.splitlines() == [
-        "| what | against | ratio |",
-        "|---|---|--:|",
-        "| By size: serialize, size: 10 KB | by hand | 2.00 |",
-    ]
-    with pytest.raises(LookupError, match="no row 'sizes: none'"):
-        quote("sizes: none", folder=tmp_path)
+def test_the_page_says_whether_all_figures_are_of_one_commit(tmp_path: Path, bounds: Path) -> None:
+    page = tmp_path / "README.md"
+    write(section("chain", seconds=90.0), tmp_path, bounds)
+    write(section("avro", seconds=30.0), tmp_path, bounds)
+    text = page.read_text(encoding="utf-8")
+    assert "Measured at one commit, abc, 2026-11-22." in text
+    assert "All benchmarks together took 2.0 minutes." in text
+    assert "commit abc; 1.5 minutes;" in text
+    write(section("arrow", commit="def", date="2026-11-23 10:00"), tmp_path, bounds)
+    text = page.read_text(encoding="utf-8")
+    assert "**Measured at 2 different commits**: avro, chain at abc, 2026-11-22; arrow at def, 2026-11-23." in text
+    assert "together took" not in text  # unknown for one of them
 
 
 @pytest.mark.parametrize(

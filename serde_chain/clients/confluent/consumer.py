@@ -23,9 +23,7 @@ from serde_chain.clients.confluent.messages import Message
 from serde_chain.clients.confluent.plain_poll import plain_poll
 from serde_chain.clients.confluent.reading_loop import ReadingLoop
 from serde_chain.clients.confluent.rewind import Rewind
-from serde_chain.clients.confluent.times import offsets_for_times
 from serde_chain.clients.error_policy import ErrorPolicy
-from serde_chain.clients.seek import EntryTimes
 from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Place, Window, in_use
 from serde_chain.config import load
@@ -106,7 +104,6 @@ class Consumer(Generic[ValueT]):
         try:
             self._stores_offsets = _STORE.read(setup.config)
             policy = ErrorPolicy.of(setup.config)
-            self._times = EntryTimes.of_config(setup.config)
             # Offsets are stored after records were returned, not when they are fetched: see ReadingLoop.
             self._consumer = confluent_kafka.Consumer({**with_log(setup.client), _STORE.name: False})
             setup.tell_cluster(self._consumer.cluster_id)
@@ -453,12 +450,17 @@ class Consumer(Generic[ValueT]):
             >>> [place] = consumer.offsets_for_times([TopicPartition("events", 0, 1_700_000_000_000)])  # doctest: +SKIP
             >>> consumer.seek(place)  # doctest: +SKIP
         """
+        # A plain consumer needs none of the search by frames.
+        from serde_chain.clients.confluent.times import offsets_for_times
+        from serde_chain.clients.seek import EntryTimes
+
         until = deadline(timeout)
+        times = EntryTimes.of_config(self._setup.config)
         answers = self._consumer.offsets_for_times(partitions, timeout=timeout)
-        if self._times is None:
+        if times is None:
             return answers
         left_s = min(self._setup.limit_ms / 1000, max(0.0, until - time.monotonic()))
-        return offsets_for_times(partitions, answers, self._times, self._setup.for_search, left_s)
+        return offsets_for_times(partitions, answers, times, self._setup.for_search, left_s)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Cluster metadata; ``timeout`` in seconds."""

@@ -8,9 +8,9 @@ in the first moments of a topic. Such a report has no offset.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from operator import methodcaller
+from threading import get_ident
 from typing import Any, Final
 
 import confluent_kafka
@@ -58,29 +58,43 @@ def interrupted_report() -> KafkaError:
 class _Listed:
     """A record with a callback, and the client's callback in one.
 
-    Two objects per record would double the work of the garbage collector, which is most of the cost.
+    Two objects per record would double the work of the garbage collector, which is most of the cost. It has no
+    constructor, and checks its report itself: a call more would cost a tenth of a record.
+
+    Attributes:
+        reports: Lists the record until its callback was called.
     """
 
-    __slots__ = ("_report", "callback", "key", "partition", "topic", "value")
-
-    def __init__(  # noqa: PLR0917, once per record: by name would cost more
-        self,
-        report: Callable[[_Listed, KafkaError | None, Any], None],
-        callback: Callable[..., Any],
-        topic: str,
-        partition: int,
-        key: Any,
-        value: Any,
-    ) -> None:
-        self._report = report
-        self.callback = callback
-        self.topic = topic
-        self.partition = partition
-        self.key = key
-        self.value = value
+    __slots__ = ("callback", "key", "partition", "reports", "topic", "value")
+    reports: CheckedReports
+    callback: Callable[..., Any]
+    topic: str
+    partition: int
+    key: Any
+    value: Any
 
     def __call__(self, error: KafkaError | None, message: Any) -> None:
-        self._report(self, error, message)
+        """The delivery report."""
+        taken = None
+        try:
+            is_delivered = _offset_of(message) is not None and error is None
+        except SystemError as caught:
+            is_delivered, taken = False, caught.__cause__
+        reports, thread = self.reports, get_ident()
+        calling, listed = reports.calling, reports.listed
+        try:
+            calling.add(thread)
+            if not is_delivered:
+                error = reports.examine(error, message)
+            if self in listed:
+                callback = self.callback
+                # No call may come between: the callback would be called twice, or never.
+                del listed[self]
+                callback(error, message)
+        finally:
+            calling.discard(thread)
+        if taken is not None:
+            raise taken
 
 
 class CheckedReports:
@@ -98,6 +112,9 @@ class CheckedReports:
         failed: Called with a topic and the error of a record that may be lost; the topic of a counted record whose
             report was swallowed is not known.
         calling: Gets the threads that are in a callback.
+
+    Attributes:
+        listed: Records with a callback, in the order in which they were sent.
     """
 
     def __init__(
@@ -112,13 +129,11 @@ class CheckedReports:
         self._produce = produce
         self._on_delivery = on_delivery
         self._failed = failed
-        self._calling = calling
+        self.calling = calling
         self._sent = self._checked = 0
-        # Records with a callback, in the order in which they were sent.
-        self._listed: dict[_Listed, None] = {}
+        self.listed: dict[_Listed, None] = {}
         # One object for all records.
         self._check_report = self._check
-        self._report_listed = self._report
         # Calls of the client's ``produce`` that have not returned.
         self._producing = 0
 
@@ -136,31 +151,32 @@ class CheckedReports:
         """Send a record, as confluent_kafka's ``produce`` does."""
         callback = on_delivery if callback is None else callback
         callback = self._on_delivery if callback is None else callback
-        if callback is not None:
-            self._produce_listed(topic, value, key, partition, callback, timestamp, headers)
+        if callback is None:
+            self._producing += 1
+            try:
+                self._sent += 1
+                self._produce(topic, value, key, partition, self._check_report, None, timestamp, headers)
+            except Exception as error:
+                let_through(error)  # from a signal handler: the client may have the record
+                self._sent -= 1
+                raise
+            finally:
+                self._producing -= 1
             return
+        record = _Listed()
+        record.reports = self
+        record.callback = callback
+        record.topic = topic
+        record.partition = partition
+        record.key = key
+        record.value = value
         self._producing += 1
         try:
-            self._sent += 1
-            self._produce(topic, value, key, partition, self._check_report, None, timestamp, headers)
-        except Exception as error:
-            let_through(error)  # from a signal handler: the client may have the record
-            self._sent -= 1
-            raise
-        finally:
-            self._producing -= 1
-
-    def _produce_listed(  # noqa: PLR0917, as above
-        self, topic: str, value: Any, key: Any, partition: int, callback: Any, timestamp: int, headers: Any
-    ) -> None:
-        record = _Listed(self._report_listed, callback, topic, partition, key, value)
-        self._producing += 1
-        try:
-            self._listed[record] = None
+            self.listed[record] = None
             self._produce(topic, value, key, partition, record, None, timestamp, headers)
         except Exception as error:
             let_through(error)
-            self._listed.pop(record, None)
+            self.listed.pop(record, None)
             raise
         finally:
             self._producing -= 1
@@ -174,34 +190,13 @@ class CheckedReports:
                 return
         except SystemError as caught:
             taken = caught.__cause__
-        self._examine(error, message)
+        self.examine(error, message)
         self._checked += 1
         if taken is not None:
             raise taken
 
-    def _report(self, record: _Listed, error: KafkaError | None, message: Any) -> None:
-        """The callback of a listed record."""
-        taken = None
-        try:
-            is_delivered = _offset_of(message) is not None and error is None
-        except SystemError as caught:
-            is_delivered, taken = False, caught.__cause__
-        thread = threading.get_ident()
-        try:
-            self._calling.add(thread)
-            if not is_delivered:
-                error = self._examine(error, message)
-            if record in self._listed:
-                callback = record.callback
-                # No call may come between: the callback would be called twice, or never.
-                del self._listed[record]
-                callback(error, message)
-        finally:
-            self._calling.discard(thread)
-        if taken is not None:
-            raise taken
-
-    def _examine(self, error: KafkaError | None, message: Any) -> KafkaError | None:
+    def examine(self, error: KafkaError | None, message: Any) -> KafkaError | None:
+        """The error of a report, if there is one; noted if it is not the report's own."""
         failure = failure_of(error, message)
         if failure is not None and failure is not error:
             self._failed(message.topic(), failure)
@@ -210,13 +205,13 @@ class CheckedReports:
     def recover(self) -> None:
         """Settle swallowed reports, once the client has no records left."""
         sent = self._sent
-        if (self._checked == sent and not self._listed) or len(self._client):
+        if (self._checked == sent and not self.listed) or len(self._client):
             return
-        listed = list(self._listed)
+        listed = list(self.listed)
         if self._producing or len(self._client):
             return
         for record in listed:
-            if record in self._listed:
+            if record in self.listed:
                 error = interrupted_report()
                 self._failed(record.topic, error)
                 message: Any = confluent_kafka.Message(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from payload_stores.message_headers import headers_of
 from payload_stores.plugins import require
 from serde_chain import config as configuration
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, ContextualError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["TIMEOUT_S", "PartitionReader", "client_settings", "is_transient", "log_error", "make_client"]
 

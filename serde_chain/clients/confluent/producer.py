@@ -38,7 +38,6 @@ from serde_chain.clients.limits import LARGEST_MESSAGE, MESSAGE_MAX
 from serde_chain.clients.negotiation import Negotiation, keeps_order
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
-from serde_chain.clients.tables import Part, TableRows
 from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits
 from serde_chain.codec import Encoded, Encoder, Record, frozen
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from serde_chain.clients.journal import Journal
+    from serde_chain.clients.tables import Part
 
 __all__ = ["Producer", "limited"]
 
@@ -388,6 +388,8 @@ class Producer(Generic[ValueT]):
             >>> producer.produce_arrow(polars.read_parquet("alerts.parquet"), "alerts", key="id")  # doctest: +SKIP
             10000
         """
+        from serde_chain.clients.tables import TableRows  # few programs write tables
+
         with TableRows(self._key, self._value, table, topic, key, blocks=self._blocks) as rows:
             for part in rows.parts():
                 produce = self._way_of(part)

@@ -11,14 +11,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import confluent_kafka
 
 from payload_stores.message_headers import headers_of
 from payload_stores.signals import let_through
-from serde_chain.clients.confluent.arrow import ArrowReader, bytes_of_columns
 from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken
 from serde_chain.clients.timeouts import client_timeout, deadline
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     from serde_chain.chain import DeserializerChain
     from serde_chain.clients.backoff import Backoff
     from serde_chain.clients.client_chains import ClientChains
+    from serde_chain.clients.confluent.arrow import ArrowReader
     from serde_chain.clients.confluent.dead_letters import DeadLetters
     from serde_chain.clients.confluent.rewind import Rewind
     from serde_chain.clients.error_policy import ErrorPolicy
@@ -101,7 +101,7 @@ class ReadingLoop:
         self._decoding_seconds = setup.limit_ms / 2000
         # Records decoded between two checks of the clock: few until their duration is known.
         self._at_once = 1
-        self._arrow = ArrowReader(setup.key, setup.value)
+        self._key, self._value = setup.key, setup.value
         markers = marker_headers(setup.key, setup.value)
         self._has_marks = markers is not None
         self.reader = WindowReader(
@@ -116,6 +116,12 @@ class ReadingLoop:
         self._served = -math.inf
         self._unasked = 0
         self._telemetry = client_telemetry()
+
+    @cached_property
+    def _arrow(self) -> ArrowReader:
+        from serde_chain.clients.confluent.arrow import ArrowReader  # few programs read tables
+
+        return ArrowReader(self._key, self._value)
 
     def take(self, timeout: float) -> Taken | None:
         """One record, within a timeout in seconds; negative waits forever."""
@@ -310,10 +316,12 @@ class ReadingLoop:
         most = self.reader.most_bytes
         if most == math.inf or not self._has_marks:
             return records  # without marks, payloads are found only by decoding
-        size_of = self.reader.payload_bytes
-        held = itertools.accumulate(
-            map(size_of if columns is None else partial(bytes_of_columns, columns=columns, otherwise=size_of), records)
-        )
+        size_of: Callable[[Message], int] = self.reader.payload_bytes
+        if columns is not None:
+            from serde_chain.clients.confluent.arrow import bytes_of_columns
+
+            size_of = partial(bytes_of_columns, columns=columns, otherwise=size_of)
+        held = itertools.accumulate(map(size_of, records))
         return records[: next((at for at, size in enumerate(held, 1) if size >= most), len(records))]
 
     def _read_table(self, records: list[Message], columns: Sequence[str] | None) -> Any:
