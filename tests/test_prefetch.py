@@ -175,6 +175,24 @@ def test_what_is_held_for_later_makes_room_for_the_next() -> None:
     assert set(store.asked) == set("abcd")
 
 
+def test_what_makes_room_is_gone_until_it_is_fetched_again() -> None:
+    store, told = Store(), list[None]()
+    prefetch = prefetch_of(store, max_bytes=20)
+    prefetch.told = lambda: told.append(None)
+    first, second = prefetch.add(fetches("ab", 10))
+    until(lambda: len(told) == 2)
+    [third] = prefetch.add(fetches("c", 10))
+    assert taken(prefetch, third) == b"c" * 10
+    assert (first.is_done, second.is_done, second.held_bytes) == (True, False, 0)
+    assert taken(prefetch, second) == b"b" * 10
+    assert sorted(store.asked) == [*"abbc"]
+
+
+def test_a_result_that_is_not_there_cannot_be_taken() -> None:
+    with pytest.raises(RuntimeError, match="not done"):
+        Ahead(Fetch("a")).take()
+
+
 def test_an_error_is_that_of_everyone_who_needs_the_result() -> None:
     store = Store()
     prefetch = prefetch_of(store)

@@ -138,6 +138,14 @@ def test_no_more_transfers_run_than_are_wanted(client: Client) -> None:
     assert client.sent["t"] == [b"[0]", b"[1]", b"[2]", b"[3]"]
 
 
+def test_a_wait_ends_once_a_record_has_left(client: Client) -> None:
+    sender, upload = Sender(client), Upload("1")
+    put(sender, upload)
+    threading.Timer(0.1, upload.may_end.set).start()
+    sender.wait(SECONDS)
+    assert client.sent == {"t": [b"[1]"]}
+
+
 def test_a_full_buffer_is_waited_for(client: Client) -> None:
     sender = Sender(client, buffer_bytes=100, block_ms=50)
     large = Upload("large", size=1000)
