@@ -102,6 +102,7 @@ def put(sender: Sender, step: Any, topic: str = "t", on_delivery: Callable[..., 
 
 def test_records_leave_in_call_order_per_topic(client: Client) -> None:
     sender = Sender(client)
+    assert sender, "also without records"
     first, second, third = Upload("1"), Upload("3"), Upload("other").ended()
     put(sender, first)
     assert not sender.is_clear("t")

@@ -35,6 +35,18 @@ def test_what_was_handed_over_is_taken_out_and_nothing_else() -> None:
     assert not window.decoded
 
 
+def test_nothing_is_kept_of_dropped_messages() -> None:
+    """Another message may get the identity of one that is gone."""
+    window = Window()
+    kept, dropped = message(0, 0), message(1, 0)
+    window.messages += [kept, dropped]
+    for noted in (window.decoded, window.under_way, window.aside):
+        noted.update({id(kept): "its note", id(dropped): "its note"})
+    window.drop({("t", 1)})
+    for noted in (window.decoded, window.under_way, window.aside):
+        assert noted == {id(kept): "its note"}
+
+
 def test_paused_partitions_wait() -> None:
     window = Window()
     first, second = message(0, 0), message(1, 0)
