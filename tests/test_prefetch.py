@@ -188,6 +188,42 @@ def test_what_makes_room_is_gone_until_it_is_fetched_again() -> None:
     assert sorted(store.asked) == [*"abbc"]
 
 
+def test_what_was_taken_makes_no_room() -> None:
+    told = list[None]()
+    prefetch = prefetch_of(Store(), max_bytes=20)
+    prefetch.told = lambda: told.append(None)
+    first, second = prefetch.add(fetches("ab", 10))
+    until(lambda: len(told) == 2)
+    held = second.take()
+    [third] = prefetch.add(fetches("c", 10))
+    assert taken(prefetch, third) == b"c" * 10
+    assert (first.is_done, second.is_done) == (False, True)
+    assert second.take() is held
+
+
+def test_the_end_of_one_makes_room_for_one() -> None:
+    begun, may_end = ({key: threading.Event() for key in "abcd"} for _ in range(2))
+
+    def run(transfer: "Transfer[Any]") -> bytes:
+        assert isinstance(transfer.key, str)
+        begun[transfer.key].set()
+        may_end[transfer.key].wait(60)
+        return b"x"
+
+    prefetch = prefetch_of(run, in_flight=2, max_bytes=None)
+    waiting = prefetch.add(fetches("abcd"))
+    try:
+        assert begun["a"].wait(30)
+        assert begun["b"].wait(30)
+        may_end["a"].set()
+        assert begun["c"].wait(30)
+        assert not begun["d"].wait(0.1)
+    finally:
+        for event in may_end.values():
+            event.set()
+    assert [taken(prefetch, ahead) for ahead in waiting] == [b"x"] * 4
+
+
 def test_a_result_that_is_not_there_cannot_be_taken() -> None:
     with pytest.raises(RuntimeError, match="not done"):
         Ahead(Fetch("a")).take()

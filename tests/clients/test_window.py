@@ -1,7 +1,9 @@
 """What a consumer holds between its calls."""
 
 import itertools
+import time
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -64,10 +66,13 @@ def test_paused_partitions_wait() -> None:
     assert window.front() is first
 
 
-def test_after_an_interrupt_the_client_is_asked_only_for_what_it_has() -> None:
+def test_after_an_interrupt_the_client_is_asked_only_for_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window()
     record = message(0, 0)
     asked: list[float] = []
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=slept.append)
+    monkeypatch.setattr("serde_chain.clients.window.time", clock)
 
     def poll(seconds: float) -> object:
         asked.append(seconds)
@@ -82,6 +87,7 @@ def test_after_an_interrupt_the_client_is_asked_only_for_what_it_has() -> None:
     window.fetch(poll, 20)
     assert window.front() is record
     assert asked == [20, 0, 0, 0]
+    assert slept == [0.005] * 2, "not without a pause"
     assert window.is_wary()
 
 
