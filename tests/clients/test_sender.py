@@ -143,7 +143,7 @@ def test_a_wait_ends_once_a_record_has_left(client: Client) -> None:
     sender, upload = Sender(client), Upload("1")
     put(sender, upload)
     threading.Timer(0.1, upload.may_end.set).start()
-    sender.wait(SECONDS)
+    sender.wait(600)
     assert client.sent == {"t": [b"[1]"]}
 
 
@@ -163,7 +163,7 @@ def test_a_full_buffer_is_waited_for(client: Client) -> None:
 
 
 def test_a_payload_makes_room_once_it_is_uploaded(client: Client) -> None:
-    sender = Sender(client, buffer_bytes=120, block_ms=20_000)
+    sender = Sender(client, buffer_bytes=120, block_ms=600_000)
     slow = Upload("slow", size=40)
     put(sender, slow)
     for number in range(5):  # they hold as many bytes together as there is room for, and wait for the first
