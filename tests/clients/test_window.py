@@ -58,6 +58,7 @@ def test_paused_partitions_wait() -> None:
     window.paused = {("t", 0)}
     assert list(window.waiting()) == [second]
     assert window.front() is second
+    assert window.count() == 1
     assert window.first_offsets() == {("t", 0): 0, ("t", 1): 0}
     window.given = [second]
     window.settle()
