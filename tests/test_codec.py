@@ -30,10 +30,14 @@ class Noting(Serializer[Any]):
 
     def __init__(self) -> None:
         self.contexts: list[RecordContext] = []
+        self.is_closed = False
 
     def __call__(self, data: Any, ctx: Any = None, /) -> bytes:
         self.contexts.append(ctx)
         return bytes(data)
+
+    def close(self) -> None:
+        self.is_closed = True
 
 
 class Failing(Deserializer[Any]):
@@ -122,6 +126,14 @@ def test_chains_are_built_when_a_record_of_their_direction_comes() -> None:
         for _ in range(2):
             with pytest.raises(ConfigError, match="not this one"):
                 codec.decode(Record("t", b"text"))
+
+
+def test_a_codec_closes_its_chains() -> None:
+    stage = Noting()
+    with RecordCodec({"value.serializers": [stage]}) as codec:
+        codec.encode(Record("t", b"value"))
+        assert not stage.is_closed
+    assert stage.is_closed
 
 
 def test_a_codec_without_chains_passes_records_on() -> None:

@@ -13,7 +13,7 @@ from serde_chain import DeserializerChain, EncodeError, RecordContext, Serializa
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.limits import ClientLimits, TopicLimit
 from serde_chain.stages.large_message.write import LargeMessageSerializer
-from serde_chain.transfer import Transfer, finish, then
+from serde_chain.transfer import Question, Transfer, answered, finish, then
 
 LARGE = b"x" * 2000
 
@@ -244,6 +244,12 @@ def test_then_goes_on_now_or_later() -> None:
     assert finish(then(Doubling.Wait(lambda n: n), lambda data: data + 1)) == 3
 
 
+def test_a_call_waits_for_answers_that_lead_to_answers() -> None:
+    question = Question(lambda: b"answer", bytes.upper, key="k", within_call=True)
+    step = answered(answered(question, lambda data: data + b"!"), lambda data: [data])
+    assert finish(step) == [b"ANSWER!"]
+
+
 def test_nothing_is_published_for_a_record_that_cannot_bear_headers(store: Watched) -> None:
     chain = SerializerChain.from_config(config(store))
     foreign = SerializationContext("t", MessageField.VALUE)
@@ -317,4 +323,8 @@ def test_what_cannot_be_undone_does_not_hide_the_error(caplog: pytest.LogCapture
 
     with pytest.raises(EncodeError, match="a later stage failed"):
         finish(Made(), undo)
-    assert "the store's own error" in caplog.text
+    [logged] = caplog.records
+    assert "the store's own error" in logged.getMessage()
+    [error] = logged.args or ()
+    assert isinstance(error, KeyError)
+    assert error.__traceback__ is None, "its frames hold the payload, and logs keep their records"

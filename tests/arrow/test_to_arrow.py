@@ -165,6 +165,20 @@ def test_a_batch_form_that_loses_rows_is_an_error_and_no_records_fault(
     assert not caught.value.about_record
 
 
+class Shorter(Untouched):
+    def at_once(self, values: Any, topic: str, /) -> Any:
+        return pa.array(["the shorter way" for _ in values])
+
+
+def test_an_only_stage_may_know_a_shorter_way_for_records_without_headers() -> None:
+    stage = type("Short", (Whole,), {"form": Shorter})()
+    alone, first = DeserializerChain([stage]), DeserializerChain([stage, lambda data, _ctx: data + b"!"])
+    for chain, known in ((alone, "the shorter way"), (first, b"a!")):
+        chain.to_arrow([b"a"], topic="t")  # makes the forms
+        assert chain.to_arrow([b"a"], topic="t").to_pylist() == [known]
+    assert alone.to_arrow([b"a"], [[("user", b"1")]], topic="t").to_pylist() == [b"a"]
+
+
 @pytest.mark.parametrize(
     ("stage", "data", "expected"), [("json", b'{"n": 1}', "{'n': 1}"), ("long", bytes(7) + b"\5", "5")]
 )

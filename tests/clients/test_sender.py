@@ -102,6 +102,7 @@ def put(sender: Sender, step: Any, topic: str = "t", on_delivery: Callable[..., 
 
 def test_records_leave_in_call_order_per_topic(client: Client) -> None:
     sender = Sender(client)
+    assert sender, "also without records"
     first, second, third = Upload("1"), Upload("3"), Upload("other").ended()
     put(sender, first)
     assert not sender.is_clear("t")
@@ -138,11 +139,19 @@ def test_no_more_transfers_run_than_are_wanted(client: Client) -> None:
     assert client.sent["t"] == [b"[0]", b"[1]", b"[2]", b"[3]"]
 
 
+def test_a_wait_ends_once_a_record_has_left(client: Client) -> None:
+    sender, upload = Sender(client), Upload("1")
+    put(sender, upload)
+    threading.Timer(0.1, upload.may_end.set).start()
+    sender.wait(600)
+    assert client.sent == {"t": [b"[1]"]}
+
+
 def test_a_full_buffer_is_waited_for(client: Client) -> None:
     sender = Sender(client, buffer_bytes=100, block_ms=50)
     large = Upload("large", size=1000)
     put(sender, large)  # one may always wait
-    with pytest.raises(BufferError, match=r"fill large\.message\.buffer\.bytes \(100\)"):
+    with pytest.raises(BufferError, match=r"fill large\.message\.buffer\.bytes \(100\), .* within 0\.05 s$"):
         put(sender, Upload("refused"))
     assert len(sender) == 1
     large.ended()
@@ -154,7 +163,7 @@ def test_a_full_buffer_is_waited_for(client: Client) -> None:
 
 
 def test_a_payload_makes_room_once_it_is_uploaded(client: Client) -> None:
-    sender = Sender(client, buffer_bytes=120, block_ms=20_000)
+    sender = Sender(client, buffer_bytes=120, block_ms=600_000)
     slow = Upload("slow", size=40)
     put(sender, slow)
     for number in range(5):  # they hold as many bytes together as there is room for, and wait for the first

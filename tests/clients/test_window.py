@@ -1,7 +1,9 @@
 """What a consumer holds between its calls."""
 
 import itertools
+import time
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,6 +37,18 @@ def test_what_was_handed_over_is_taken_out_and_nothing_else() -> None:
     assert not window.decoded
 
 
+def test_nothing_is_kept_of_dropped_messages() -> None:
+    """Another message may get the identity of one that is gone."""
+    window = Window()
+    kept, dropped = message(0, 0), message(1, 0)
+    window.messages += [kept, dropped]
+    for noted in (window.decoded, window.under_way, window.aside):
+        noted.update({id(kept): "its note", id(dropped): "its note"})
+    window.drop({("t", 1)})
+    for noted in (window.decoded, window.under_way, window.aside):
+        assert noted == {id(kept): "its note"}
+
+
 def test_paused_partitions_wait() -> None:
     window = Window()
     first, second = message(0, 0), message(1, 0)
@@ -44,6 +58,7 @@ def test_paused_partitions_wait() -> None:
     window.paused = {("t", 0)}
     assert list(window.waiting()) == [second]
     assert window.front() is second
+    assert window.count() == 1
     assert window.first_offsets() == {("t", 0): 0, ("t", 1): 0}
     window.given = [second]
     window.settle()
@@ -52,10 +67,13 @@ def test_paused_partitions_wait() -> None:
     assert window.front() is first
 
 
-def test_after_an_interrupt_the_client_is_asked_only_for_what_it_has() -> None:
+def test_after_an_interrupt_the_client_is_asked_only_for_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     window = Window()
     record = message(0, 0)
     asked: list[float] = []
+    slept: list[float] = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=slept.append)
+    monkeypatch.setattr("serde_chain.clients.window.time", clock)
 
     def poll(seconds: float) -> object:
         asked.append(seconds)
@@ -70,6 +88,7 @@ def test_after_an_interrupt_the_client_is_asked_only_for_what_it_has() -> None:
     window.fetch(poll, 20)
     assert window.front() is record
     assert asked == [20, 0, 0, 0]
+    assert slept == [0.005] * 2, "not without a pause"
     assert window.is_wary()
 
 

@@ -44,3 +44,22 @@ def test_an_audit_holds_no_more_payloads_than_a_reader_may(tmp_path: Path) -> No
     assert [entry.kind for entries in found for entry in entries if entry.kind] == ["PayloadIntegrityError"]
     # The bound, and one payload that is being checked.
     assert peak < 3.5 * PAYLOAD
+
+
+def test_the_key_of_a_tombstone_is_read(tmp_path: Path) -> None:
+    config = {
+        "key.serializers": "bytes, large-message",
+        "large.message.payload.store.class": "local",
+        "large.message.threshold.bytes": 0,
+        "local.path": str(tmp_path),
+    }
+    headers: Any = []
+    with SerializerChain.from_config(config, is_key=True) as chain:
+        key = chain(b"key", RecordContext("t", "key", headers))
+    with ExitStack() as stack:
+        readers = open_readers(plan_reading(config, ("t",)).config)
+        for reader in readers.values():
+            stack.callback(reader.close)
+        [[found]] = ReferenceFinder(plan_reading(config, ("t",)), readers).find([Record("t", None, key, headers)])
+    assert found.reference is not None
+    assert found.reference.url == key.decode()

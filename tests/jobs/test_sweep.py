@@ -178,10 +178,10 @@ def test_what_came_to_the_topic_after_it_was_read_stays(
     assert stored(store, topic) == {*before, late}
 
 
-def refer(config: Config, topic: str, reference: str) -> None:
+def refer(config: Config, topic: str, reference: str, partition: int = -1) -> None:
     """Produce a placeholder for a payload that is there already, as a record that waited long does."""
     producer = confluent_kafka.Producer({"bootstrap.servers": config["bootstrap.servers"]})
-    producer.produce(topic, reference.encode(), headers=[(MARKER, b"true")])
+    producer.produce(topic, reference.encode(), headers=[(MARKER, b"true")], partition=partition)
     assert producer.flush(30) == 0
 
 
@@ -247,19 +247,20 @@ def test_a_topic_made_anew_with_as_many_records_ends_the_sweep(
 
 
 def test_malformed_placeholders_keep_nothing_and_end_no_sweep(
-    sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore
+    sweep: Sweep, config: Config, new_topic: "NewTopic", store: PayloadStore
 ) -> None:
     """Any writer can make some; where most are, the configuration is more likely to be wrong."""
-    send(topic, payload(0))
+    topic = new_topic(2)
+    refer(config, topic, store.publish(topic, payload(0)), 1)
     used = stored(store, topic)
     store.publish(topic, payload(1))
-    refer(config, topic, "x" * 20_000)
+    refer(config, topic, "x" * 20_000, 1)
     report = sweep(config, topic, grace_ms=0, delete=True)
     assert (report.live, report.deleted) == (1, 1)
     assert stored(store, topic) == used
     [warning] = [text for text in report.warnings if "placeholders" in text]
     assert warning.startswith("1 unreadable placeholders")
-    assert f"one is the value of the record at offset 1 of {topic}[0]: the large-message reference is" in warning
+    assert f"one is the value of the record at offset 1 of {topic}[1]: the large-message reference is" in warning
     store.publish(topic, payload(1))
     refer(config, topic, "y" * 20_000)
     with pytest.raises(JobError, match="DecodeError: the large-message reference is malformed") as caught:

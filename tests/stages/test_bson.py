@@ -51,6 +51,12 @@ def test_equal_keys_give_equal_bytes() -> None:
     assert write({"b": 1, "a": [{"d": 1, "c": 2}]}) == write({"a": [{"c": 2, "d": 1}], "b": 1})
 
 
+def test_a_refused_value_is_named_by_its_type() -> None:
+    with pytest.raises(EncodeError, match=r"InvalidDocument: it cannot encode .*'object'") as caught:
+        SerializerChain.from_config({"value.serializer": "bson"})({"at": object(), "text": "SECRET"})
+    assert "SECRET" not in str(caught.value)
+
+
 @pytest.mark.full
 def test_deep_documents_are_refused() -> None:
     assert read(nested(200))

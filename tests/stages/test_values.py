@@ -261,6 +261,15 @@ def test_hostile_safetensors(data: bytes) -> None:
         safetensors.numpy.load(data)
 
 
+def test_the_limit_of_parts_of_safetensors() -> None:
+    data = tensors({"a": entry(0, 1, [1])}, bytes(1))
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    parts = 1 + sum(map(header.count, b",[{"))
+    assert read("safetensors", data, serde_max_parts=parts).keys() == {"a"}
+    with pytest.raises(DecodeError, match=f"more than {parts - 1} parts"):
+        read("safetensors", data, serde_max_parts=parts - 1)
+
+
 @pytest.mark.parametrize("shape", [[999_999_999] * 100_000, [2] * 65, [2**64]], ids=["long", "axes", "large"])
 def test_shapes_are_not_multiplied_without_a_limit(shape: list[int]) -> None:
     """The product of a header's numbers takes time by the square of their number."""
@@ -282,6 +291,15 @@ def test_compressed_arrow(codec: str, dictionary: bool) -> None:
     table = pa.table({"a": column.dictionary_encode() if dictionary else column})
     with pytest.raises(DecodeError, match="compressed"):
         read("arrow", stream(table, compression=codec))
+
+
+def test_an_arrow_dictionary_alone_may_be_compressed_too() -> None:
+    table = pa.table({"a": pa.array(["x" * 1000, "y" * 1000]).dictionary_encode()})
+    (schema, _, batch), (_, dictionary, _) = (
+        pa.ipc.MessageReader.open_stream(stream(table, compression=codec)) for codec in (None, "zstd")
+    )
+    with pytest.raises(DecodeError, match="compressed"):
+        read("arrow", b"".join(bytes(message.serialize()) for message in (schema, dictionary, batch)))
 
 
 @pytest.mark.parametrize(
