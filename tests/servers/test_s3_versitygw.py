@@ -47,6 +47,8 @@ class TestS3StoreInParts(PayloadStoreTests):
         return {**versity.store_config(versity_bucket), "s3.multipart.threshold.bytes": 8 << 20}
 
 
+# botocore's other way to send what the classes above send.
+@pytest.mark.nightly
 class TestS3StoreWithoutChecksums(PayloadStoreTests):
     store_class = "s3"
     large_bytes = LARGE

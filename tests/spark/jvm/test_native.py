@@ -206,7 +206,8 @@ def test_bad_records_with_a_registry(
             for name in ("native", "arrow")
         )
         assert native.collect() == arrow.collect()
-    for at in range(1, len(wrong) + 1):
+    # A query each: of what is too short, and of ids that the registry does not have.
+    for at in (1, 4, 5):
         with pytest.raises(Exception, match=f"offset={at}"):
             records.where(f"offset = {at}").transform(decode(config, engine="native", topics=topic)).collect()
 
