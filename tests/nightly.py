@@ -168,12 +168,22 @@ _SPARK: Final = {
 # Of seeds the first or the first two; of stores, formats and policies each pair but those of the policies.
 _OTHERS: Final = {
     "tests/chaos/test_chaos.py::test_a_producer_that_is_fenced": ("0",),
-    "tests/chaos/test_chaos.py::test_nothing_is_lost": ("*-0", "*-1"),
+    "tests/chaos/test_chaos.py::test_nothing_is_lost": ("*-0",),
     "tests/chaos/test_chaos.py::test_services_come_back": ("*-0",),
     "tests/cli/browse/test_browser.py::test_every_page_fits_a_telephone": ("dark",),
     "tests/cli/browse/test_browser.py::test_from_the_list_to_an_image": ("390",),
     "tests/cli/test_away.py::test_a_broker_that_is_not_there": ("200-*", "40-produce-*"),
+    "tests/cli/doctor/test_doctor.py::test_a_bucket_that_keeps_the_payloads_of_deleted_records": (
+        "None", "for a tag", "for noncurrent versions",
+    ),
     "tests/clients/confluent/test_faulty_store.py::test_no_record_is_lost": ("random-0", "content-10000"),
+    "tests/clients/confluent/test_signals.py::test_a_signal_during_the_first_contact_with_a_partition": (
+        "explicit-poll", "beginning-consume", "committed-arrow", "earliest-poll", "latest-consume",
+    ),
+    "tests/clients/confluent/test_signals.py::test_no_record_is_lost_or_doubled_when_signals_end_the_waiting_call": (
+        "poll-none", "poll-large", "poll-lazy", "consume-plain", "consume-kafka", "consume-large", "arrow-headers",
+        "arrow-large", "arrow-lazy",
+    ),
     "tests/clients/test_no_record_stops.py::test_no_placeholder_stops_a_consumer": (
         "Consumer-*-kip1159-skip", "Consumer-*-bakdata-flag-dead-letter", "Consumer-*-bakdata-headers-skip",
         "Consumer, columns-memory-*", "Consumer, columns-local-*", "Consumer, columns-s3-*-dead-letter",
@@ -182,6 +192,7 @@ _OTHERS: Final = {
     "tests/hop/test_interop.py::test_from_hop_client": ("1000-SCRAM-SHA-256", "3000000-SCRAM-SHA-512"),
     "tests/hop/test_interop.py::test_sizes_at_the_limit_of_the_topic": ("1048588", "5000000"),
     "tests/hop/test_interop.py::test_to_hop_client": ("1000-SCRAM-SHA-512", "3000000-SCRAM-SHA-256"),
+    "tests/hop/test_trouble.py::test_nothing_of_use_is_announced": ("None", "*xff*", "*https*", "*ftp*"),
     "tests/servers/test_network_faults.py::TestKafkaStoreOnABadDay::test_faults_of_the_network": (
         "*-1000", "a connection that is cut after a while-200000",
     ),

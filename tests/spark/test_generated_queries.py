@@ -103,6 +103,7 @@ def check_plan(frame: DataFrame, query: Generated) -> None:
 
 @pytest.mark.timeout(900)
 def test_generated_queries(topic: Topic) -> None:
+    """Ten queries, each with payloads in a store and with the same inline."""
     check_queries(topic, seed=1, count=10)
 
 

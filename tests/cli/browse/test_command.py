@@ -218,6 +218,7 @@ async def leave(pages: Pages, when: threading.Event, query: bytes = b"") -> None
 
 @pytest.mark.full
 def test_a_broker_that_goes_and_comes_back() -> None:
+    """A broker of its own, which is started twice."""
     with KafkaBroker() as broker:
         broker.create_topic("images")
         config: dict[str, Any] = broker.client_config()
