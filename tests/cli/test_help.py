@@ -156,7 +156,7 @@ def serve(arguments: list[str], folder: Path) -> None:
     with subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=pipe, stderr=pipe, env=environment()) as server:
         try:
             assert server.stdout is not None
-            assert b"http://127.0.0.1:" in server.stdout.readline()
+            assert b"http://127.0.0.1:" in server.stdout.readline(), server.communicate(timeout=60)
             server.send_signal(signal.SIGINT)
             _, errors = server.communicate(timeout=60)
         finally:
