@@ -1,5 +1,5 @@
 # Everything that is done with the repository. Needs make, Python 3.11 or newer and, for all but
-# `lint` and `docs`, a Java runtime of version 17 or newer; `test-servers` needs Go, Node with npm, and Chromium as well. Where cargo
+# `lint` and `docs`, a Java runtime of version 17 or newer; `test-servers` and `nightly` need Go, Node with npm, and Chromium as well. Where cargo
 # (Rust 1.88 or newer) runs, the compiled part (native/) is built and used.
 #
 #   make demo           records above the broker's size limit, through Kafka into a Spark DataFrame
@@ -10,7 +10,7 @@
 #   make build          the compiled part (native/) in place, where cargo runs; the goals that need it do so themselves
 #   make test-native    the compiled part compared with fastavro, and the tests of Avro with it
 #   make test-pure      the same tests without the compiled part
-#   make nightly        more examples, rounds and kills of what test-all has few of: hours
+#   make nightly        all of them, with more examples, rounds, kills and combinations than the others have: hours
 #   make test-lowest    most tests, with the lowest versions of other packages that pyproject.toml allows
 #   make test-pythons   most tests, with each Python from 3.11 on that this machine has
 #   make chaos          processes killed and interrupted: make chaos ARGS="--rounds 1000 --seed 7"
@@ -118,13 +118,13 @@ test: check-tools build
 test-all: check-tools build
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not servers and not nightly" $(ARGS)
 
-nightly: check-tools build
+nightly: check-tools check-go check-node check-browser build
 	HYPOTHESIS_PROFILE=full SERDE_CHAIN_SWEEP_ROUNDS=200 SERDE_CHAIN_STREAM_KILLS=10 SERDE_CHAIN_ENGINE_CASES=100 \
-		$(BIN)/python -m pytest -n $(WORKERS) -m "not servers" $(ARGS)
+		$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 	$(BIN)/python -m tests.chaos --rounds 200
 
 test-servers: check-tools check-go check-node check-browser build
-	$(BIN)/python -m pytest -n $(WORKERS) -m servers $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) -m "servers and not nightly" $(ARGS)
 
 test-ci: check-tools check-go check-node check-browser build
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not nightly" $(ARGS)

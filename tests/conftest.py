@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import pytest
 
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
-from tests import botocore_models, scheduling, shared_servers, tiers
+from tests import botocore_models, nightly, scheduling, shared_servers, tiers
 from tests.environments import Environment, build_wheel, install_wheel, make_environment
 from tests.hypothesis_profiles import load_profile
 from tests.java_serdes import JavaSerde
@@ -93,7 +93,7 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark what `make test` leaves out, and order the tests.
+    """Mark what `make test` leaves out, and what all but `make nightly` do, and order the tests.
 
     For workers the longest units come first, otherwise the quick tests, and Spark last.
     """
@@ -104,6 +104,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             # pyspark leaves the sockets of results to the garbage collector.
             item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
     tiers.mark_full(items)
+    nightly.mark_nightly(items)
     items.sort(key=_cost, reverse=is_worker(config))
 
 

@@ -1,6 +1,6 @@
 """Every stage, in every framing, on every store, through the real broker with our clients."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,29 @@ def stores(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str,
 def test_through_the_broker(
     case: Case, broker: KafkaBroker, registry: SchemaRegistry, topic: str, stores: dict[str, dict[str, Any]]
 ) -> None:
-    for name, settings in ((None, {}), *stores.items()):
+    """Without a store, and on two: neighbours have different ones."""
+    at, choice = 2 * CASES.index(case), list(stores.items())
+    chosen = [choice[place % len(choice)] for place in (at, at + 1)]
+    go_through(case, broker, registry, topic, [(None, {}), *chosen])
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_through_the_broker_on_every_store(
+    case: Case, broker: KafkaBroker, registry: SchemaRegistry, topic: str, stores: dict[str, dict[str, Any]]
+) -> None:
+    go_through(case, broker, registry, topic, list(stores.items()))
+
+
+def go_through(
+    case: Case,
+    broker: KafkaBroker,
+    registry: SchemaRegistry,
+    topic: str,
+    stores: Sequence[tuple[str | None, dict[str, Any]]],
+) -> None:
+    """Write and read the values of a case on each store, and without one for the name ``None``."""
+    for name, settings in stores:
         config = {**broker.client_config(), "log_level": 0, "linger.ms": 0, **case.settings, **settings}
         if case.registry:
             config["schema.registry.url"] = registry.url

@@ -40,8 +40,7 @@ def mark_full(items: Iterable[pytest.Item]) -> None:
         elif getattr(item, "callspec", None) is not None and not item.get_closest_marker("full"):
             functions[item.nodeid.partition("[")[0]].append(item)
     for cases in functions.values():
-        places = [item.callspec.indices for item in cases]  # type: ignore[attr-defined]
-        rows = _rows(places)
+        rows = _rows(cases)
         if len(rows[0]) > 2:
             kept = pairwise(rows)
             for number, item in enumerate(cases):
@@ -54,10 +53,24 @@ def is_representative(nodeid: str) -> bool:
     return nodeid in SPARK.values() or nodeid.partition("[")[0] in SPARK.values()
 
 
-def _rows(places: Sequence[dict[str, int]]) -> list[tuple[int, ...]]:
+def _rows(cases: Sequence[pytest.Item]) -> list[tuple[int, ...]]:
     """The place of each case on each list of a product; the parameters of one list have the same place."""
-    lists = sorted({tuple(place.get(name, -1) for place in places) for name in places[0]})
-    return list(zip(*lists, strict=True))
+    params: list[dict[str, object]] = [item.callspec.params for item in cases]  # type: ignore[attr-defined]
+    lists = [_names(mark) for mark in cases[0].iter_markers("parametrize")]
+    # Those of fixtures.
+    lists += [(name,) for name in params[0] if not any(name in names for names in lists)]
+    columns = []
+    for names in lists:
+        # Not pytest's own indices, which number the cases. Of one list, the values are the same objects in each case.
+        values = [tuple(id(each[name]) for name in names) for each in params]
+        places = {value: place for place, value in enumerate(dict.fromkeys(values))}
+        columns.append([places[value] for value in values])
+    return list(zip(*columns, strict=True))
+
+
+def _names(mark: pytest.Mark) -> tuple[str, ...]:
+    names = mark.args[0]
+    return tuple(name.strip() for name in names.split(",")) if isinstance(names, str) else tuple(names)
 
 
 def pairwise(rows: Sequence[tuple[int, ...]]) -> set[int]:

@@ -61,6 +61,7 @@ def test_groups_hand_everything_over(cluster: Cluster, kind: str) -> None:
 
 @pytest.mark.full
 def test_a_broker_that_comes_back(tmp_path: Path) -> None:
+    """A broker of its own, which is started twice."""
     with KafkaBroker() as broker, Cluster(broker.client_config(), tmp_path, broker) as cluster:
         assert ROUNDS["killed broker"](cluster, 1).records == 40
 

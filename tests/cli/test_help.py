@@ -156,12 +156,12 @@ def serve(arguments: list[str], folder: Path) -> None:
     with subprocess.Popen([*COMMAND, *arguments], cwd=folder, stdout=pipe, stderr=pipe, env=environment()) as server:
         try:
             assert server.stdout is not None
-            assert b"http://127.0.0.1:" in server.stdout.readline()
+            assert b"http://127.0.0.1:" in server.stdout.readline(), server.communicate(timeout=60)
             server.send_signal(signal.SIGINT)
-            server.communicate(timeout=60)
+            _, errors = server.communicate(timeout=60)
         finally:
             server.kill()
-    assert server.returncode == 0
+    assert (server.returncode, b"Traceback" in errors) == (0, False), errors
 
 
 @pytest.mark.full

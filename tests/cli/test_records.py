@@ -99,6 +99,7 @@ def test_a_topic_that_is_deleted_is_followed_no_more(broker: KafkaBroker, topic:
 
 @pytest.mark.full
 def test_a_broker_that_goes_is_waited_for_by_who_follows() -> None:
+    """A broker of its own, which is started twice."""
     with KafkaBroker() as broker:
         broker.create_topic("images")
         producer = confluent_kafka.Producer({**broker.client_config(), "log_level": 0})

@@ -70,6 +70,7 @@ def config_of(folder: Path, broker: KafkaBroker, side: str = "value") -> dict[st
 def test_each_client_encodes_a_large_value_once(
     client: str, topic: str, broker: KafkaBroker, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
+    """With Spark, a query by workers that are new."""
     spark = request.getfixturevalue("spark") if client == "Spark" else None
     # Different ones: Spark's ids are those of the content.
     values = [SMALL, LARGE, SMALL[1:], LARGE[1:], LARGE[2:], LARGE[3:]]

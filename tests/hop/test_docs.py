@@ -15,6 +15,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "hop.md").read_text(encoding="utf-8
 
 
 def test_code_runs_against_the_trial_broker(installed: Callable[[str], Environment], tmp_path: Path) -> None:
+    """The servers and the program of the page, in processes of their own."""
     [command] = re.findall(r"^\$ serde-chain (services .*)$", PAGE, re.MULTILINE)
     [program] = python_blocks(PAGE)
     port, endpoint = chosen_ports(1, 0)

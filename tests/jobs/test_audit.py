@@ -17,6 +17,7 @@ from tests.jobs.conftest import Audit, Config, Send, payload, stored
 def test_what_is_gone_or_changed_is_reported(
     *, audit: Audit, config: Config, topic: str, send: Send, store: PayloadStore, payloads: bool
 ) -> None:
+    """By Spark, each audit is a few queries."""
     config["large.message.fetch"] = "lazy"  # of readers; an audit fetches
     config["value.deserializers"] = "large-message"
     send(topic, b"small", *map(payload, range(4)), None)

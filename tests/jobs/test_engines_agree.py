@@ -117,7 +117,7 @@ WORLDS = st.builds(
 
 @pytest.mark.timeout(120 + 20 * CASES)
 def test_reports_manifests_and_problems(spark: SparkSession, broker: KafkaBroker) -> None:
-    """Each case is swept, audited and migrated by both engines."""
+    """Each case takes seconds: both engines audit it and sweep it twice."""
     said: list[str] = []
 
     # An example takes seconds: it is not made smaller.

@@ -250,6 +250,7 @@ def references(config: Config, topic: str, at: int) -> list[str]:
 def test_a_migration_moves_fields_once(
     *, migrate: Migrate, config: Config, new_topic: "NewTopic", tmp_path: Path, store: PayloadStore
 ) -> None:
+    """Four migrations."""
     source, copy = new_topic(1), new_topic(1)
     target = {**config, "local.path": str(tmp_path / "target"), "large.fields.min.bytes": 500}
     put_alerts(config, source)

@@ -102,6 +102,7 @@ def test_an_old_checkpoint_writes_nothing_twice(
 def test_a_transaction_that_a_killed_task_has_left_open(
     *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", send: Send, checkpoint: Path
 ) -> None:
+    """Migrations before and after, the second of which waits for the broker."""
     source, copy = new_topic(1), new_topic(1)
     send(source, payload(0))
     migrate(config, target, source, copy, checkpoint=checkpoint)

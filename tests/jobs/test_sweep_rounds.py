@@ -39,14 +39,15 @@ SEED = int(os.environ.get("SERDE_CHAIN_SWEEP_SEED", "14"))
 GRACE_MS = 8_000
 PARTITIONS = 2
 SWEEPS = 2
-# Each is most of a minute: of Spark, `make test-all` has what most can go wrong in.
+# Each is half a minute or more: `make test-all` has each value, and of Spark what most can go wrong in.
+FEW = {("local", "whole", "records"), ("local", "fields", "tombstones"), ("spark", "fields", "tombstones")}
 CASES = [
     pytest.param(
         *(engine, chains, kind),
         id=f"{engine}-{chains}-{kind}",
         marks=[
             *([pytest.mark.spark] if engine == "spark" else []),
-            *([pytest.mark.nightly] if engine == "spark" and (chains, kind) != ("fields", "tombstones") else []),
+            *([] if (engine, chains, kind) in FEW else [pytest.mark.nightly]),
         ],
     )
     for engine, chains, kind in product(["local", "spark"], ["whole", "fields"], ["records", "tombstones"])
@@ -162,7 +163,7 @@ def test_rounds_beside_sweeps(
     tmp_path: Path,
     tombstones: bool,
 ) -> None:
-    """Most of a minute: payloads are swept when they are older than the grace period, which is longer than a write."""
+    """Half a minute: payloads are swept when they are older than the grace period, which is longer than a write."""
     config["large.message.grace.ms"] = GRACE_MS
     random, admin, done = Random(SEED), broker.admin(), 0
     with (
@@ -173,6 +174,8 @@ def test_rounds_beside_sweeps(
         while not sweeping.failures and (done < ROUNDS or not sweeping.has_seen_enough):
             topic = random.choice(topics)
             produce(config, topic, random)
+            if tombstones:  # others are written again before their tombstones are older than the grace period
+                write_and_delete(config, topic, b"deleted %d" % done, random)
             for _ in range(random.randrange(3)):
                 by = PublishContext(random.choice(["random", "content"]))
                 store.publish(random.choice(topics), payload(random.randrange(200)), by)
@@ -225,6 +228,13 @@ def produce(config: Config, topic: str, random: Random) -> None:
         producer_of_last = {**config, "large.message.id": "content"}
     with Producer(producer_of_last) as producer:
         producer.produce(topic, value_of(config, payload(0), random), b"last", 0)
+
+
+def write_and_delete(config: Config, topic: str, key: bytes, random: Random) -> None:
+    """Write a record, and delete its key."""
+    with Producer({**config, "large.message.id": "content"}) as producer:
+        for value in (payload(random.randrange(200)), None):
+            producer.produce(topic, value_of(config, value, random), key, 0)
 
 
 def delete_and_write_again(config: Config, topic: str, random: Random) -> None:

@@ -40,6 +40,7 @@ def sizes(store: PayloadStore, topic: str) -> list[int]:
 def test_payloads_of_deleted_keys_go(
     *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, ids: str
 ) -> None:
+    """Four sweeps, of which three look for tombstones first."""
     ids_of: Any = {"large_message_id": ids}
     send(topic, payload(0), payload(1), None, key=b"dead", **ids_of)
     send(topic, payload(2), payload(3), key=b"replaced", **ids_of)
@@ -118,6 +119,7 @@ def test_young_tombstones_do_not_count(*, sweep: Sweep, config: Config, topic: s
 def test_uncommitted_tombstones_do_not_count(
     *, sweep: Sweep, config: Config, topic: str, store: PayloadStore, broker: KafkaBroker
 ) -> None:
+    """Six transactions and two sweeps."""
     config["large.message.id"] = "keyed"
 
     def begin(name: str, *records: tuple[bytes, int | None]) -> confluent_kafka.Producer:
@@ -176,7 +178,7 @@ def test_a_later_record_revives_its_key(
 def test_a_key_in_several_partitions_is_deleted_in_each(
     sweep: Sweep, config: Config, new_topic: "NewTopic", store: PayloadStore
 ) -> None:
-    """A custom partitioner, or a topic with more partitions than before."""
+    """A custom partitioner, or a topic with more partitions than before; two sweeps of three partitions."""
     topic = new_topic(3, COMPACT)
     with Producer({**config, "large.message.id": "keyed"}) as producer:
         for number, partition in enumerate((0, 1, 2)):

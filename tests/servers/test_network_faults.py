@@ -104,6 +104,8 @@ class TestObjectsStoreOnABadDay(PayloadStoreFaultTests):
         }
 
 
+# The client is that of the class above.
+@pytest.mark.nightly
 class TestObjectsOnAzureOnABadDay(PayloadStoreFaultTests):
     store_class = "objects"
 

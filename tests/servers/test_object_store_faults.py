@@ -83,7 +83,7 @@ def trapped(store_class: type[S3Store | ObjectsStore], trap: Trap) -> type[Paylo
 
 @pytest.mark.parametrize("name", ["s3", "objects"])
 def test_a_server_that_is_killed_in_the_middle(mortal: Server, name: str) -> None:
-    """Nothing is damaged, errors are typed, and the same store works when the server is back."""
+    """Nothing is damaged, errors are typed, and the same store works when the server, started four times, is back."""
     config = quick(name, mortal, mortal.create_bucket())
     trap = Trap(mortal.kill)
     store: Any = open_store(name, config)

@@ -31,6 +31,8 @@ CONTENT = PublishContext("content")
 LARGE = 17 << 20
 
 
+# The client is that of the next class, and the server that of test_s3_versitygw.py.
+@pytest.mark.nightly
 class TestObjectsOnVersityGateway(PayloadStoreTests):
     store_class = "objects"
     large_bytes = LARGE
@@ -72,6 +74,8 @@ class TestObjectsOnAzurite(PayloadStoreTests):
         return self.azurite.request("GET", "/" + reference.split("/", 2)[2])
 
 
+# The server is that of a class above, and the client that of test_s3_versitygw.py.
+@pytest.mark.nightly
 class TestS3OnMinio(PayloadStoreTests):
     store_class = "s3"
     large_bytes = LARGE

@@ -29,6 +29,8 @@ CONTENT = PublishContext("content")
 LARGE = 17 << 20
 
 
+# In one request, as test_s3.py has it on another server.
+@pytest.mark.nightly
 class TestS3Store(PayloadStoreTests):
     store_class = "s3"
     large_bytes = LARGE
@@ -47,6 +49,8 @@ class TestS3StoreInParts(PayloadStoreTests):
         return {**versity.store_config(versity_bucket), "s3.multipart.threshold.bytes": 8 << 20}
 
 
+# botocore's other way to send what the class above sends.
+@pytest.mark.nightly
 class TestS3StoreWithoutChecksums(PayloadStoreTests):
     store_class = "s3"
     large_bytes = LARGE

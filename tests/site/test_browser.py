@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_pages_load_whole(width: int, site: Path, address: str, browser: Browser) -> None:
+    """The site is built, and each of its pages is opened."""
     with browser.new_page(viewport={"width": width, "height": 844}) as page:
         faults = watched(page)
         pages = sorted(path.relative_to(site) for path in site.rglob("*.html") if "_static" not in path.parts)

@@ -7,14 +7,14 @@ from tests.spark.elsewhere import run_tests
 pytestmark = pytest.mark.full
 
 LOCAL_CLUSTER = [
-    "test_decode.py::test_structured_streaming",
-    "test_sink.py::test_encode[native]",
     "../jobs/test_sweep.py::test_ids_may_begin_with_anything[spark-s3]",
     "cluster/tasks.py::test_an_executor_that_dies_between_uploads_leaves_no_orphan",
     "cluster/tasks.py::test_a_stream_goes_on_when_an_executor_dies_between_downloads",
     "cluster/tasks.py::test_a_store_that_fails_now_and_then_leaves_no_orphan",
 ]
 MORE = [
+    "test_decode.py::test_structured_streaming",
+    "test_sink.py::test_encode[native]",
     "test_decode.py::test_batch[arrow]",
     "test_resolve.py::test_resolve[arrow]",
     "../jobs/test_sweep.py::test_ids_may_begin_with_anything[spark-objects]",
@@ -23,9 +23,10 @@ MORE = [
 STANDALONE = [
     "cluster/tasks.py::test_a_task_that_runs_twice_leaves_no_orphan",
     "cluster/tasks.py::test_from_kafka_to_kafka_with_payloads_in_s3",
-    "cluster/packages.py",
-    "logged.py",
+    "cluster/packages.py::test_an_archive",
+    "logged.py::test_no_secret_is_in_the_event_log[arrow]",
 ]
+MORE_OF_STANDALONE = ["cluster/packages.py", "logged.py"]
 
 
 @pytest.mark.timeout(700)
@@ -35,8 +36,9 @@ STANDALONE = [
         ("local-cluster", LOCAL_CLUSTER),
         ("standalone", STANDALONE),
         pytest.param("local-cluster", MORE, marks=pytest.mark.nightly),
+        pytest.param("standalone", MORE_OF_STANDALONE, marks=pytest.mark.nightly),
     ],
-    ids=["local-cluster", "standalone", "more"],
+    ids=["local-cluster", "standalone", "more", "more of standalone"],
 )
 def test_on_a_cluster(kind: str, tests: list[str]) -> None:
     """Minutes: two clusters, each with tasks that die and are tried again."""

@@ -19,6 +19,7 @@ PAGES = ("spark.md", "spark-sql.md", "spark-execution.md", "spark-cluster.md")
 def test_the_pages(
     spark: SparkSession, broker: KafkaBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """All code of the pages, in their order: queries, and streams that read and write the broker's topics."""
     # test_pipelines.py and test_sql_clients.py run the others, in processes of their own.
     blocks = [block for block in blocks_of("python") if not re.search("import pipelines|thriftserver", block)]
     assert len(blocks) >= 6

@@ -1,9 +1,11 @@
 """JSON that has to match a JSON Schema, and JSON of a schema registry, through Spark."""
 
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from pyspark.errors import PythonException
@@ -57,10 +59,18 @@ def test_rows_that_do_not_match(spark: SparkSession) -> None:
         values.transform(encode(CONFIG, topic="alerts")).collect()
 
 
+@pytest.fixture
+def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
+    with registry.client() as found:
+        yield found
+
+
 @pytest.mark.full
-def test_records_of_a_registry(spark: SparkSession, registry: SchemaRegistry, topic: str) -> None:
+def test_records_of_a_registry(
+    spark: SparkSession, registry: SchemaRegistry, client: SchemaRegistryClient, topic: str
+) -> None:
     """Confluent's classes write and read the same records."""
-    client, conf = registry.client(), registry.serializer_conf()
+    conf = registry.serializer_conf()
     config = {**CONFIG, "json.framing": "confluent", "schema.registry.url": registry.url}
     context = SerializationContext(topic, MessageField.VALUE)
     theirs = JSONSerializer(json.dumps(SCHEMA), client, conf=conf)

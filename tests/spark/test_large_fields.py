@@ -156,7 +156,7 @@ def check_decode(raw: DataFrame, config: Config, engine: str, mode: str) -> None
 def test_what_is_fetched_by_what(
     spark: SparkSession, broker: KafkaBroker, topic: str, counted: tuple[S3Server, Requests], engine: str
 ) -> None:
-    """The table in docs/spark-execution.md."""
+    """The table in docs/spark-execution.md: a query for each row."""
     server, requests = counted
     config = with_engine(s3_config(broker, server), engine)
     produce(config, topic)

@@ -169,7 +169,8 @@ def counts(row: Row) -> dict[str, Any]:
     return dict(zip(names, found["values"], strict=True)) if names else found
 
 
-@pytest.mark.full
+# Minutes; tests/spark/test_connect.py has its query functions.
+@pytest.mark.nightly
 @pytest.mark.timeout(RUN_SECONDS + 60)
 def test_the_page_as_a_pipeline(broker: KafkaBroker, tmp_path: Path) -> None:
     """The command spark-pipelines, which starts Spark."""

@@ -82,6 +82,8 @@ def test_what_a_metastore_keeps(broker: KafkaBroker, topic: str, tmp_path: Path)
     assert spark_sql(again, tmp_path) == ["3\t2\t806", "258\t4294967295\tNULL\tfalse"]
 
 
+# Of SQL clients, the test above has one; this server runs what a session with Python runs.
+@pytest.mark.nightly
 def test_a_thriftserver_of_a_python_session(
     broker: KafkaBroker, topic: str, config: dict[str, object], tmp_path: Path
 ) -> None:

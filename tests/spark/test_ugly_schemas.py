@@ -23,7 +23,7 @@ FEW: Final = (1, 17, 61)
 OTHER: Final = {"type": "record", "name": "Other", "fields": [{"name": "text", "type": "string"}]}
 # Two or three queries each: `make nightly` has all of them, which the tests of writing below have in a few queries.
 OTHERS: Final = [
-    pytest.param(seed, marks=pytest.mark.full if seed % 4 == 0 else pytest.mark.nightly)
+    pytest.param(seed, marks=pytest.mark.full if seed % 8 == 0 else pytest.mark.nightly)
     for seed in range(80)
     if seed not in FEW
 ]

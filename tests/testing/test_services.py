@@ -152,6 +152,7 @@ def test_sparks_workers_run_this_interpreter(spark: "SparkSession") -> None:
 
 @pytest.mark.full
 def test_an_error_of_spark_can_be_read_although_its_jvm_has_ended() -> None:
+    """A process with a Spark session of its own."""
     program = (
         "from serde_chain.testing.services import spark_session\n"
         "with spark_session() as spark:\n"

@@ -55,7 +55,7 @@ def serve(pages: Pages, first: str, port: int, ready: Callable[[str], object]) -
         pages: The pages.
         first: The path of the first page.
         port: Port on 127.0.0.1; 0 for a free one.
-        ready: Called with the link.
+        ready: Called with the link, once signals end the server in order.
 
     Raises:
         ConfigError: The port is taken.
@@ -65,6 +65,15 @@ def serve(pages: Pages, first: str, port: int, ready: Callable[[str], object]) -
 
     from payload_stores.bounded_http import BoundedHttp
     from serde_chain.cli.browse.guard import Guard
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            try:
+                ready(f"http://{_ADDRESS}:{port}{first}?token={token}")
+            except BaseException:  # such as of a closed pipe
+                await self.shutdown(sockets)
+                raise
 
     try:
         listener = socket.create_server((_ADDRESS, port))
@@ -86,5 +95,4 @@ def serve(pages: Pages, first: str, port: int, ready: Callable[[str], object]) -
             limit_concurrency=_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_S,
         )
-        ready(f"http://{_ADDRESS}:{port}{first}?token={token}")
-        uvicorn.Server(config).run(sockets=[listener])
+        Server(config).run(sockets=[listener])

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from serde_chain.cli.browse.app import _AT_ONCE, Pages
+from serde_chain.cli.browse.command import serve
 from serde_chain.cli.browse.guard import Guard
 from serde_chain.cli.browse.topic import AbandonedError, Patience
 from serde_chain.errors import ConfigError
@@ -55,6 +56,26 @@ def test_it_listens_on_this_machine_and_ends_in_order(config: Path, topic: str) 
         server.request("HEAD", "/", headers={"cookie": cookie})
         assert server.getresponse().read() == b""
         # It ends although a browser keeps its connection.
+
+
+def test_ctrl_c_as_soon_as_the_link_is_there_ends_it_in_order() -> None:
+    told = []
+
+    def ready(link: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+        told.append(link)  # the server has the signal, and ends behind this call
+
+    with closing(Pages({"bootstrap.servers": "127.0.0.1:1"}, 1)) as pages, pytest.raises(KeyboardInterrupt):
+        serve(pages, "/", 0, ready)
+    assert len(told) == 1
+
+
+def test_a_link_that_cannot_be_printed_ends_it() -> None:
+    def ready(_link: str) -> None:
+        raise BrokenPipeError
+
+    with closing(Pages({"bootstrap.servers": "127.0.0.1:1"}, 1)) as pages, pytest.raises(BrokenPipeError):
+        serve(pages, "/", 0, ready)
 
 
 def hang(_data: bytes, _ctx: object) -> bytes:
@@ -197,6 +218,7 @@ async def leave(pages: Pages, when: threading.Event, query: bytes = b"") -> None
 
 @pytest.mark.full
 def test_a_broker_that_goes_and_comes_back() -> None:
+    """A broker of its own, which is started twice."""
     with KafkaBroker() as broker:
         broker.create_topic("images")
         config: dict[str, Any] = broker.client_config()

@@ -76,8 +76,8 @@ def test_a_batch_ends_where_its_payloads_fill_the_bound(config: dict[str, Any], 
         batches: list[list[bytes]] = []
         async with AsyncConsumer({**config, "large.message.downloads.max.bytes": 4_000}) as consumer:
             await consumer.subscribe([filled])
-            while sum(map(len, batches)) < COUNT:
-                batches.append([found_in(message) for message in await consumer.consume(COUNT, SECONDS)])
+            while missing := COUNT - sum(map(len, batches)):
+                batches.append([found_in(message) for message in await consumer.consume(missing, SECONDS)])
         assert [value for batch in batches for value in batch] == VALUES
         assert max(sum(len(value) for value in batch if len(value) > 100) for batch in batches) < 4_000 + 3_000
 

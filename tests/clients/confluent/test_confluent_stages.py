@@ -38,16 +38,24 @@ STARS = [{"name": "Vega", "numbers": "1"}, {"name": "Deneb", "numbers": " ".join
 PLAIN_PROTOBUF = {"use.deprecated.format": False}
 
 
+@pytest.fixture
+def client(registry: SchemaRegistry) -> Iterator[SchemaRegistryClient]:
+    """Their serializers leave it open, and so does a chain that has them."""
+    with registry.client() as found:
+        yield found
+
+
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
 def test_confluents_serializers_are_stages(  # noqa: PLR0917, fixtures
     kind: str,
     registry: SchemaRegistry,
+    client: SchemaRegistryClient,
     topic: str,
     new_producer: "NewProducer",
     new_consumer: "NewConsumer",
     fetch: "Fetch",
 ) -> None:
-    client, conf = registry.client(), registry.serializer_conf()
+    conf = registry.serializer_conf()
     theirs: dict[str, tuple[Any, Any, list[Any]]] = {
         "avro": (AvroSerializer(client, AVRO, conf=conf), AvroDeserializer(client, conf=conf), STARS),
         "json": (
@@ -87,7 +95,6 @@ def test_confluents_serializers_are_stages(  # noqa: PLR0917, fixtures
         else:
             assert found == [*STARS, None]
         assert {message.key() for message in messages} == {"key"}
-    client.__exit__(None, None, None)  # type: ignore[no-untyped-call]  # theirs
 
 
 def test_classes_take_their_options_as_arguments() -> None:

@@ -55,7 +55,7 @@ def test_no_policy_passes_over_a_record_for_a_fault_of_its_store(
 
     def take() -> list[Any]:
         if how == "arrow":
-            column: list[Any] = consumer.consume_arrow(10, 5).column("value").to_pylist()
+            column: list[Any] = consumer.consume_arrow(3, 5).column("value").to_pylist()
             return column
         message = consumer.poll(5)
         return [] if message is None else [message.value()]

@@ -289,6 +289,7 @@ def test_purge_deletes_what_was_never_sent(topic: str, new_producer: "NewProduce
     assert stored(topic) == 0
 
 
+@pytest.mark.full
 def test_purge_deletes_what_waits_in_the_client(new_producer: "NewProducer") -> None:
     topic = f"purged-{uuid.uuid4()}"
     producer = new_producer(CONFIG, **{"bootstrap.servers": "127.0.0.1:1"})

@@ -313,6 +313,7 @@ def test_a_topic_that_was_made_anew(broker: KafkaBroker, store: KafkaStore, payl
 def test_compaction_removes_what_was_deleted_and_nothing_else(
     broker: KafkaBroker, new_topic: "NewTopic", new_store: "NewStore"
 ) -> None:
+    """The broker's cleaner comes by every fifteen seconds."""
     settings = {
         "cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.01", "segment.bytes": "1048576",
         "max.compaction.lag.ms": "100", "min.compaction.lag.ms": "0", "delete.retention.ms": "0", "segment.ms": "100",

@@ -70,6 +70,7 @@ def test_a_writer_that_is_killed_at_any_point(config: dict[str, object]) -> None
 
 
 def test_a_delete_that_is_killed_at_any_point_can_be_done_again(config: dict[str, object]) -> None:
+    """A process for each point at which it is killed."""
     store = open_store("kafka", config)
     assert isinstance(store, KafkaStore)
     killed = 0

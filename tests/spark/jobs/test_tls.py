@@ -64,6 +64,7 @@ def settings(broker: KafkaBroker, authority: Authority, tmp_path: Path) -> dict[
 def test_a_sweep_and_an_audit(
     *, spark: SparkSession, config: Config, topic: str, settings: dict[str, object], tmp_path: Path
 ) -> None:
+    """A broker of its own, and two jobs of Spark."""
     config |= settings
     with Producer(config) as producer:
         producer.produce(topic, payload(0))

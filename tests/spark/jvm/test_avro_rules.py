@@ -26,6 +26,7 @@ def values(spark: SparkSession, settings: dict[str, Any], data: list[bytes], eng
 
 @pytest.mark.parametrize("place", PLACES)
 def test_moments(spark: SparkSession, place: str) -> None:
+    """Eight queries, of a schema with all types of moments."""
     wrap, frame, _ = PLACES[place]
     # Both engines in one query for all types of a place: a struct of them.
     fields, data = [], []

@@ -172,6 +172,7 @@ def test_files_of_the_command_line(installed: Callable[[str], Environment], arch
 def test_workers_without_pyarrow(
     spark: SparkSession, installed: Callable[[str], Environment], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """An environment is made for the workers."""
     python = str(installed("'serde-chain[avro]' 'pandas<3'").python)
     monkeypatch.setattr(spark.sparkContext, "pythonExec", python)
     frame = spark.createDataFrame([(b"it is read",)], "value binary")

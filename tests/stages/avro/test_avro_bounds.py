@@ -184,7 +184,10 @@ FLAG_AND_MORE = {
     [
         (wide(10), varint(5000) + b"\x00"),
         (FLAG_AND_MORE, varint(5000) + bytes(5000) + b"\x00"),
-        ({"type": "map", "values": FLAG_AND_MORE}, varint(1) + (varint(5000) + b"\0\0" * 5000 + b"\0") + b"\0"),
+        pytest.param(
+            *({"type": "map", "values": FLAG_AND_MORE}, varint(1) + (varint(5000) + b"\0\0" * 5000 + b"\0") + b"\0"),
+            marks=pytest.mark.full,
+        ),
     ],
     ids=["no bytes", "one byte", "map"],
 )

@@ -239,6 +239,7 @@ def test_a_registered_schema_that_leads_nowhere_is_no_records_fault(contexts: Co
         write(GOOD, ctx)
 
 
+@pytest.mark.full
 def test_many_documents_have_a_limit(tmp_path: Path) -> None:
     for at in range(1100):
         (tmp_path / f"{at}.json").write_text(json.dumps({"properties": {"a": {"$ref": f"{at + 1}.json"}}}))
