@@ -4,114 +4,68 @@ Public names are loaded when they are first used, so that importing the package 
 next to nothing.
 """
 
-from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from payload_stores.lazy_names import lazy_names
+
 if TYPE_CHECKING:
-    from serde_chain.base import Data, Deserializer, Serializer, StagePair
-    from serde_chain.chain import DeserializerChain, SerializerChain
-    from serde_chain.clients.aio.consumer import AsyncConsumer
-    from serde_chain.clients.aio.producer import AsyncProducer
-    from serde_chain.clients.confluent.consumer import Consumer
-    from serde_chain.clients.confluent.producer import Producer
-    from serde_chain.clients.confluent.share_consumer import ShareConsumer
-    from serde_chain.errors import (
-        ConfigError,
-        DecodeError,
-        DecryptionError,
-        EncodeError,
-        ForeignFormatError,
-        ForkedClientError,
-        JournalError,
-        MessageTooLargeError,
-        MissingDependencyError,
-        PayloadAccessDeniedError,
-        PayloadIntegrityError,
-        PayloadNotFoundError,
-        PayloadRetractedError,
-        PayloadStoreError,
-        PayloadStoreUnavailableError,
-        PayloadTooLargeError,
-        SchemaRegistryError,
-        SerializationError,
-        TopicLimitError,
-        UnknownKeyError,
-        UntrustedReferenceError,
+    from serde_chain.base import Data as Data
+    from serde_chain.base import Deserializer as Deserializer
+    from serde_chain.base import Serializer as Serializer
+    from serde_chain.base import StagePair as StagePair
+    from serde_chain.chain import DeserializerChain as DeserializerChain
+    from serde_chain.chain import SerializerChain as SerializerChain
+    from serde_chain.clients.aio.consumer import AsyncConsumer as AsyncConsumer
+    from serde_chain.clients.aio.producer import AsyncProducer as AsyncProducer
+    from serde_chain.clients.confluent.consumer import Consumer as Consumer
+    from serde_chain.clients.confluent.producer import Producer as Producer
+    from serde_chain.clients.confluent.share_consumer import ShareConsumer as ShareConsumer
+    from serde_chain.errors import ConfigError as ConfigError
+    from serde_chain.errors import DecodeError as DecodeError
+    from serde_chain.errors import DecryptionError as DecryptionError
+    from serde_chain.errors import EncodeError as EncodeError
+    from serde_chain.errors import ForeignFormatError as ForeignFormatError
+    from serde_chain.errors import ForkedClientError as ForkedClientError
+    from serde_chain.errors import JournalError as JournalError
+    from serde_chain.errors import MessageTooLargeError as MessageTooLargeError
+    from serde_chain.errors import MissingDependencyError as MissingDependencyError
+    from serde_chain.errors import PayloadAccessDeniedError as PayloadAccessDeniedError
+    from serde_chain.errors import PayloadIntegrityError as PayloadIntegrityError
+    from serde_chain.errors import PayloadNotFoundError as PayloadNotFoundError
+    from serde_chain.errors import PayloadRetractedError as PayloadRetractedError
+    from serde_chain.errors import PayloadStoreError as PayloadStoreError
+    from serde_chain.errors import PayloadStoreUnavailableError as PayloadStoreUnavailableError
+    from serde_chain.errors import PayloadTooLargeError as PayloadTooLargeError
+    from serde_chain.errors import SchemaRegistryError as SchemaRegistryError
+    from serde_chain.errors import SerializationError as SerializationError
+    from serde_chain.errors import TopicLimitError as TopicLimitError
+    from serde_chain.errors import UnknownKeyError as UnknownKeyError
+    from serde_chain.errors import UntrustedReferenceError as UntrustedReferenceError
+    from serde_chain.handles import PayloadHandle as PayloadHandle
+    from serde_chain.record import RecordContext as RecordContext
+    from serde_chain.transfer import Transfer as Transfer
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".base": "Data Deserializer Serializer StagePair",
+            ".chain": "DeserializerChain SerializerChain",
+            ".clients.aio.consumer": "AsyncConsumer",
+            ".clients.aio.producer": "AsyncProducer",
+            ".clients.confluent.consumer": "Consumer",
+            ".clients.confluent.producer": "Producer",
+            ".clients.confluent.share_consumer": "ShareConsumer",
+            ".errors": "ConfigError DecodeError DecryptionError EncodeError ForeignFormatError ForkedClientError "
+            "JournalError MessageTooLargeError MissingDependencyError PayloadAccessDeniedError "
+            "PayloadIntegrityError PayloadNotFoundError PayloadRetractedError PayloadStoreError "
+            "PayloadStoreUnavailableError PayloadTooLargeError SchemaRegistryError SerializationError "
+            "TopicLimitError UnknownKeyError UntrustedReferenceError",
+            ".handles": "PayloadHandle",
+            ".record": "RecordContext",
+            ".transfer": "Transfer",
+        },
     )
-    from serde_chain.handles import PayloadHandle
-    from serde_chain.record import RecordContext
-    from serde_chain.transfer import Transfer
-
-__all__ = [
-    "AsyncConsumer",
-    "AsyncProducer",
-    "ConfigError",
-    "Consumer",
-    "Data",
-    "DecodeError",
-    "DecryptionError",
-    "Deserializer",
-    "DeserializerChain",
-    "EncodeError",
-    "ForeignFormatError",
-    "ForkedClientError",
-    "JournalError",
-    "MessageTooLargeError",
-    "MissingDependencyError",
-    "PayloadAccessDeniedError",
-    "PayloadHandle",
-    "PayloadIntegrityError",
-    "PayloadNotFoundError",
-    "PayloadRetractedError",
-    "PayloadStoreError",
-    "PayloadStoreUnavailableError",
-    "PayloadTooLargeError",
-    "Producer",
-    "RecordContext",
-    "SchemaRegistryError",
-    "SerializationError",
-    "Serializer",
-    "SerializerChain",
-    "ShareConsumer",
-    "StagePair",
-    "TopicLimitError",
-    "Transfer",
-    "UnknownKeyError",
-    "UntrustedReferenceError",
-]
-
-_PUBLIC = frozenset(__all__)
-_CLIENTS = frozenset({"AsyncConsumer", "AsyncProducer", "Consumer", "Producer", "ShareConsumer"})
-# The clients say what to install when they are asked for; `from serde_chain import *` asks for nothing in particular.
-if not TYPE_CHECKING and find_spec("confluent_kafka") is None:
-    __all__ = [name for name in __all__ if name not in _CLIENTS]
-
-_MODULES = {
-    "AsyncConsumer": "clients.aio.consumer",
-    "AsyncProducer": "clients.aio.producer",
-    "Consumer": "clients.confluent.consumer",
-    "Data": "base",
-    "Deserializer": "base",
-    "DeserializerChain": "chain",
-    "PayloadHandle": "handles",
-    "Producer": "clients.confluent.producer",
-    "RecordContext": "record",
-    "Serializer": "base",
-    "SerializerChain": "chain",
-    "ShareConsumer": "clients.confluent.share_consumer",
-    "StagePair": "base",
-    "Transfer": "transfer",
-}
-
-
-if not TYPE_CHECKING:  # type checkers would take any misspelt name for one of these
-
-    def __getattr__(name: str) -> object:
-        if name not in _PUBLIC:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{_MODULES.get(name, 'errors')}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(_PUBLIC)
+    # The clients name what to install when they are asked for; `from serde_chain import *` asks for none in particular.
+    if find_spec("confluent_kafka") is None:
+        __all__ = [name for name in __all__ if not name.endswith(("Consumer", "Producer"))]

@@ -14,9 +14,10 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from payload_stores.base import StoredRecord
+from payload_stores.bson_reader import BINARY, FIXED, REGEX, SIZED, DocumentReader, Steps, int32
 from payload_stores.plugins import require
 
 require("bson", "hop")
@@ -28,36 +29,18 @@ from bson.errors import BSONError  # noqa: E402
 
 __all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "around", "frame", "holds", "open_message", "read"]
 
-T = TypeVar("T")
-
 MAX_BYTES: Final = (1 << 31) - 1
 """A BSON document's length is a signed int32."""
 MAX_METADATA_BYTES: Final = 4 << 20
 """Maximum bytes of a document besides the message: as Python objects, they take up to twenty times as much."""
 
-_FIELDS: Final = frozenset({"headers", "key", "metadata", "timestamp"})
+_FIELDS: Final = frozenset({b"headers", b"key", b"metadata", b"timestamp"})
 # Dates of any year, in ms.
 _CODEC: Final[CodecOptions[dict[str, Any]]] = CodecOptions(datetime_conversion=DatetimeConversion.DATETIME_MS)
 # Position of the message's length, if the message comes first: after the document's length, its type and name.
 _LENGTH_AT: Final = 4 + 1 + len(b"message\0")
 
-_STRING: Final = 0x02
-_BINARY: Final = 0x05
-_REGEX: Final = 0x0B
-_DB_POINTER: Final = 0x0C
-# Types of fixed size: double, undefined, ObjectId, boolean, date, null, int32, timestamp, int64, decimal128, the
-# smallest and largest key.
-_SIZES: Final = {
-    0x01: 8, 0x06: 0, 0x07: 12, 0x08: 1, 0x09: 8, 0x0A: 0, 0x10: 4, 0x11: 8, 0x12: 8, 0x13: 16, 0x7F: 0, 0xFF: 0,
-}  # fmt: skip
-# Types that begin with an int32: its minimum, and the number of bytes that follow beyond it. Strings, code and symbols
-# end with a zero byte; documents and arrays count their length, and code with a scope has two more; binary does not
-# count its subtype.
-_LENGTHS: Final = {
-    _STRING: (1, 0), 0x0D: (1, 0), 0x0E: (1, 0), _BINARY: (0, 1), 0x03: (5, -4), 0x04: (5, -4), 0x0F: (14, -4),
-}  # fmt: skip
 _OLD_BINARY: Final = 0x02  # a subtype with its length twice
-_NO_MESSAGE: Final = "it has no message, or one that is not binary"
 _MAX_NAME: Final = 1024
 _MAX_ELEMENTS: Final = 100_000
 _CHUNK_BYTES: Final = 256 << 10
@@ -139,8 +122,17 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
     Raises:
         ValueError: It is not such a document, or cut off.
     """
-    message, fields = _document(chunks, lambda source: source.payload(check))
-    return _record(message, fields)
+    reader = _RecordReader(check)
+    # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
+    payload: io.BytesIO | None = None
+    for chunk in chunks:
+        pieces = reader.feed(chunk)
+        if payload is None and reader.size is not None:
+            payload = io.BytesIO(bytes(reader.size))
+        for piece in pieces:
+            payload.write(piece)  # type: ignore[union-attr]  # it has begun
+    fields = reader.fields()
+    return _record(b"" if payload is None else payload.getvalue(), fields)
 
 
 def open_message(chunks: Iterable[bytes], check: Callable[[int], None]) -> tuple[int, Iterator[memoryview]]:
@@ -157,14 +149,22 @@ def open_message(chunks: Iterable[bytes], check: Callable[[int], None]) -> tuple
     Raises:
         ValueError: It is not such a document, or cut off.
     """
-    source = _Source(chunks)
-    while kind := source.take(1)[0]:
-        if source.name() == "message" and kind == _BINARY:
-            size = source.payload_size()
-            check(size)
-            return size, source.views(size)
-        source.value(kind)
-    raise ValueError(_NO_MESSAGE)
+    reader = _RecordReader(check, payload_only=True)
+    rest = iter(chunks)
+    pieces: list[memoryview] = []
+    while reader.size is None:
+        pieces = reader.feed(reader.more(rest))
+    return reader.size, _payload(reader, reader.size, pieces, rest)
+
+
+def _payload(
+    reader: _RecordReader, left: int, pieces: list[memoryview], chunks: Iterator[bytes]
+) -> Iterator[memoryview]:
+    """The pieces of a payload that has begun."""
+    yield from pieces
+    while left := left - sum(map(len, pieces)):
+        pieces = reader.feed(reader.more(chunks))
+        yield from pieces
 
 
 def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
@@ -177,9 +177,20 @@ def holds(chunks: Iterable[bytes], record: StoredRecord) -> bool:
     Returns:
         Whether the document is readable, with the record's payload, headers and key.
     """
+    expected = memoryview(record.value).cast("B")
+
+    def check(size: int) -> None:
+        if size != len(expected):
+            raise ValueError("the message's size differs")
+
+    at, same = 0, True
     try:
-        same, fields = _document(chunks, lambda source: source.is_payload(memoryview(record.value).cast("B")))
-        other = _record(b"", fields)
+        reader = _RecordReader(check)
+        for chunk in chunks:
+            for piece in reader.feed(chunk):
+                same = same and piece == expected[at : at + len(piece)]
+                at += len(piece)
+        other = _record(b"", reader.fields())
     except ValueError:
         return False
     return same and other.key == record.key and _written(other.headers) == _written(record.headers)
@@ -190,138 +201,85 @@ def _written(headers: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, byt
     return [(name, value or b"") for name, value in headers]
 
 
-def _document(chunks: Iterable[bytes], take_message: Callable[[_Source], T]) -> tuple[T, dict[str, Any]]:
-    """Parse a document: return the result for its message, and the fields that describe it."""
-    source = _Source(chunks)
-    messages: list[T] = []
-    fields: list[bytes] = []
-    while kind := source.take(1)[0]:
-        name = source.name()
-        if name == "message" and kind == _BINARY:
-            if messages:
-                raise ValueError("it has two messages")
-            messages.append(take_message(source))
-            continue
-        value = source.value(kind)
-        if name in _FIELDS:
-            fields.append(bytes([kind]) + name.encode() + b"\0" + value)
-    source.finish()
-    if not messages:
-        raise ValueError(_NO_MESSAGE)
-    elements = b"".join(fields)
-    try:
-        return messages[0], bson.decode(struct.pack("<i", len(elements) + 5) + elements + b"\0", _CODEC)
-    except BSONError:
-        # Without the cause, which may contain the unreadable data.
-        raise ValueError(f"its fields about the message ({', '.join(sorted(_FIELDS))}) are malformed") from None
+class _RecordReader(DocumentReader):
+    """Reads a document with a message, and other elements of any kind.
 
+    Args:
+        check: Called with the size of the payload; raises if it is too large.
+        payload_only: Ignore what follows the payload.
+    """
 
-class _Source:
-    """Bytes arriving in pieces, and the number left in the document."""
+    most_kept = MAX_METADATA_BYTES
 
-    def __init__(self, chunks: Iterable[bytes]) -> None:
-        self._chunks = iter(chunks)
-        self._chunk = memoryview(b"")
-        self._small = 0
-        self._elements = 0
-        self.left = 4
-        self.left = _int32(self.take(4)) - 4  # bytes of the whole document, which begins with its length
+    def __init__(self, check: Callable[[int], None], *, payload_only: bool = False) -> None:
+        self._check = check
+        self._payload_only = payload_only
+        self._fields: list[bytes] = []
+        self._names = 0
+        super().__init__()
 
-    def take(self, size: int) -> bytes:
-        """The next bytes; everything but the payload is read here, within a limit."""
-        self._small += size
-        if self._small > MAX_METADATA_BYTES:
-            raise ValueError(f"it has more than {MAX_METADATA_BYTES} bytes beside the message")
-        return b"".join(self.views(size))
+    def fields(self) -> dict[str, Any]:
+        """The fields that describe the message, at the end of the document."""
+        self.finish()
+        elements = b"".join(self._fields)
+        try:
+            return bson.decode(struct.pack("<i", len(elements) + 5) + elements + b"\0", _CODEC)
+        except BSONError:
+            # Without the cause, which may contain the unreadable data.
+            raise ValueError("its fields about the message (headers, key, metadata, timestamp) are malformed") from None
 
-    def payload(self, check: Callable[[int], None]) -> bytes:
-        """A binary value that may be large."""
-        size = self.payload_size()
-        check(size)
-        # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
-        buffer = io.BytesIO(bytes(size))
-        for view in self.views(size):
-            buffer.write(view)
-        return buffer.getvalue()
+    def elements(self) -> Steps[None]:
+        """Read the message, and keep the fields that describe it."""
+        while kind := (yield from self.take(1))[0]:
+            name = yield from self._name()
+            if name != b"message" or kind != BINARY:
+                value = yield from self._value(kind)
+                if name in _FIELDS:
+                    self._fields.append(bytes([kind]) + name + b"\0" + value)
+                continue
+            if self.size is not None:
+                self.wrong("it has two messages")
+            size = yield from self._payload_size()
+            self._check(size)
+            yield from self.payload(size)
+            while self._payload_only:
+                self._at = len(self._chunk)
+                yield
 
-    def is_payload(self, expected: memoryview) -> bool:
-        """Whether a binary value is the expected one; a value of another size is not read."""
-        if self.payload_size() != len(expected):
-            raise ValueError("the message's size differs")
-        at, same = 0, True
-        for view in self.views(len(expected)):
-            same = same and view == expected[at : at + len(view)]
-            at += len(view)
-        return same
-
-    def payload_size(self) -> int:
-        """The size of the binary value read next."""
-        size, subtype = struct.unpack("<iB", self.take(5))
+    def _payload_size(self) -> Steps[int]:
+        size, subtype = struct.unpack("<iB", (yield from self.take(5)))
         if subtype == _OLD_BINARY:
-            inner = _int32(self.take(4))
+            inner = int32((yield from self.take(4)))
             if inner != size - 4:
-                raise ValueError("the message has two lengths that differ")
+                self.wrong("the message has two lengths that differ")
             size = inner
-        self._within(size)
+        if not 0 <= size <= self.left:
+            self.wrong(f"it has a message of {size} bytes, and {self.left} are left")
         return int(size)
 
-    def name(self) -> str:
-        """The name of an element, up to its zero byte."""
-        self._elements += 1
-        if self._elements > _MAX_ELEMENTS:
-            raise ValueError(f"it has more than {_MAX_ELEMENTS} elements in one place")
-        name = bytearray()
-        while (byte := self.take(1)) != b"\0":
-            name += byte
-            if len(name) > _MAX_NAME:
-                raise ValueError(f"it has a name of more than {_MAX_NAME} bytes")
-        return name.decode("utf-8")
+    def _name(self) -> Steps[bytes]:
+        self._names += 1
+        if self._names > _MAX_ELEMENTS:
+            self.wrong(f"it has more than {_MAX_ELEMENTS} elements in one place")
+        name = yield from self.name(_MAX_NAME)
+        if len(name) > _MAX_NAME:
+            self.wrong(f"it has a name of more than {_MAX_NAME} bytes")
+        name.decode()  # raises UnicodeDecodeError, a ValueError
+        return name
 
-    def value(self, kind: int) -> bytes:
+    def _value(self, kind: int) -> Steps[bytes]:
         """The bytes of a value of some type."""
-        if kind in _SIZES:
-            return self.take(_SIZES[kind])
-        if kind == _REGEX:
-            return (self.name() + "\0" + self.name()).encode()
-        if kind == _DB_POINTER:
-            return self.value(_STRING) + self.take(12)
-        if kind not in _LENGTHS:
-            raise ValueError(f"it has a value of the unknown type {kind:#x}")
-        length = self.take(4)
-        least, more = _LENGTHS[kind]
-        if _int32(length) < least:
-            raise ValueError(f"it has a value with the impossible length {_int32(length)}")
-        return length + self.take(_int32(length) + more)
-
-    def finish(self) -> None:
-        """Check that nothing follows."""
-        if self.left or self._chunk or any(self._chunks):
-            raise ValueError("bytes follow the document, or it is shorter than it declares")
-
-    def _within(self, size: int) -> None:
-        if not 0 <= size <= self.left:
-            raise ValueError(f"it has a value of {size} bytes, and {self.left} are left")
-
-    def views(self, size: int) -> Iterator[memoryview]:
-        """The next bytes, in pieces."""
-        self._within(size)
-        self.left -= size
-        while size:
-            if not self._chunk:
-                chunk = next(self._chunks, None)
-                if chunk is None:
-                    raise ValueError("it is cut off")
-                self._chunk = memoryview(chunk)
-                continue
-            view = self._chunk[:size]
-            self._chunk = self._chunk[len(view) :]
-            size -= len(view)
-            yield view
-
-
-def _int32(data: bytes | memoryview) -> int:
-    number: int = struct.unpack_from("<i", data)[0]
-    return number
+        if kind in FIXED:
+            return (yield from self.take(FIXED[kind]))
+        if kind == REGEX:
+            return (yield from self._name()) + b"\0" + (yield from self._name()) + b"\0"
+        if kind not in SIZED:
+            self.wrong(f"it has a value of the unknown type {kind:#x}")
+        length = yield from self.take(4)
+        least, more = SIZED[kind]
+        if int32(length) < least:
+            self.wrong(f"it has a value with the impossible length {int32(length)}")
+        return length + (yield from self.take(int32(length) + more))
 
 
 def _record(message: bytes, fields: dict[str, Any]) -> StoredRecord:

@@ -122,11 +122,11 @@ class Transfers:
             async for chunk in Pace(self._limits).body(receive):
                 self._metrics.bytes.labels("upload").inc(len(chunk))
                 pieces = parser.feed(chunk)
-                if parser.message_began and publishing is None:
+                if parser.size is not None and publishing is None:
                     publishing = self._threads.submit(self._publish, topic, pipe)
                 for piece in pieces:
                     await self._write(pipe, piece)
-            upload = parser.finish()
+            upload = parser.upload()
             if await self.call(self._index.find, upload.id) is not None:
                 raise _duplicate(upload.id)
         except BaseException as error:

@@ -5,18 +5,17 @@ An upload is ``{message: binary, headers?: [[string, binary]…], key?: binary}`
 values. Only the key may be a string, meaning its UTF-8 bytes: hop-client writes str keys this way, and sends Kafka the
 same bytes.
 
-The payload is passed on as it arrives, so the fields around it are parsed here; the headers are bounded, and pymongo's
-``bson`` decodes them.
+The payload is passed on as it arrives. The headers are bounded, and pymongo's ``bson`` decodes them.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Generator
 from dataclasses import dataclass
-from typing import Final, NoReturn, TypeVar
+from typing import Final, NoReturn
 from uuid import UUID, uuid4
 
+from payload_stores.bson_reader import BINARY, DocumentReader, Steps, int32
 from payload_stores.offload_server.errors import MalformedUploadError, TooLargeError
 from payload_stores.plugins import require
 
@@ -31,16 +30,13 @@ ID_HEADER: Final = "_id"
 
 # Headers and key together, in bytes; Kafka's own records take a megabyte by default.
 _MAX_FIELDS: Final = 1 << 20
-_FIELDS: Final = ("message", "headers", "key")
+_FIELDS: Final = (b"message", b"headers", b"key")
 _LONGEST_NAME: Final = max(map(len, _FIELDS))
 
 # Types of BSON's elements.
-_STRING, _DOCUMENT, _ARRAY, _BINARY = 0x02, 0x03, 0x04, 0x05
-_INT32: Final = struct.Struct("<i")
+_STRING, _DOCUMENT, _ARRAY = 0x02, 0x03, 0x04
 
 Headers = list[tuple[str, bytes]]
-T = TypeVar("T")
-_Steps = Generator[None, None, T]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +56,7 @@ class Upload:
     size: int
 
 
-class UploadParser:
+class UploadParser(DocumentReader):
     """Parses an upload as it arrives: passes on the payload, and keeps the rest.
 
     Args:
@@ -68,163 +64,92 @@ class UploadParser:
         length: Size of the body in bytes, if known.
     """
 
+    most_kept = _MAX_FIELDS
+    uncounted = _LONGEST_NAME
+
     def __init__(self, max_bytes: int, length: int | None = None) -> None:
         self._max = max_bytes
         self._length = length
-        self._chunk = memoryview(b"")
-        self._at = 0
-        self._before = 0  # bytes of earlier chunks
-        self._total = 0
-        self._pieces: list[memoryview] = []
-        self._kept = 0
-        self._found: dict[str, Headers | bytes | int] = {}
-        self._steps = self._document()
-        self._done = False
-        next(self._steps)
+        self._headers: Headers | None = None
+        self._key: bytes | None = None
+        super().__init__()
 
-    @property
-    def message_began(self) -> bool:
-        """Whether the payload has started."""
-        return "message" in self._found
-
-    def feed(self, chunk: bytes) -> list[memoryview]:
-        """Parse the next chunk.
-
-        Args:
-            chunk: The next bytes of the body.
-
-        Returns:
-            Pieces of the payload, in order; they share the chunk's memory.
-
-        Raises:
-            MalformedUploadError: Not an upload.
-            TooLargeError: The declared size is too large.
-        """
-        if not chunk:
-            return []
-        if self._done:
-            self._wrong("bytes follow the document's end")
-        self._before += len(self._chunk)
-        self._chunk, self._at = memoryview(chunk), 0
-        self._pieces = []
-        try:
-            next(self._steps)
-        except StopIteration:
-            self._done = True
-            if self._at < len(chunk):
-                self._wrong("bytes follow the document's end")
-        return self._pieces
-
-    def finish(self) -> Upload:
+    def upload(self) -> Upload:
         """Handle the end of the body.
 
         Raises:
             MalformedUploadError: The document is incomplete, or a field is missing.
         """
-        if not self._done:
-            self._wrong("the document is cut off")
-        headers, key, size = self._found.get("headers", []), self._found.get("key"), self._found.get("message")
-        if not isinstance(size, int):
-            self._wrong("there is no message")
-        assert isinstance(headers, list)  # noqa: S101  for mypy
+        self.finish()
+        headers = self._headers or []
         # hop-client forwards a record with its original id before its own, which the placeholder contains. (The public
         # service uses the first, and such records are lost there.) Without an id, a new one is made.
         given = next((value for name, value in reversed(headers) if name == ID_HEADER and len(value) == 16), None)
         message_id = uuid4() if given is None else UUID(bytes=given)
-        return Upload(message_id, headers, key if isinstance(key, bytes) else None, size)
+        return Upload(message_id, headers, self._key, self.size or 0)
 
-    def _document(self) -> _Steps[None]:
-        yield
-        self._total = _INT32.unpack((yield from self._take(4)))[0]
-        if self._total < 5 or self._total != (self._length or self._total):
-            self._wrong("the document's length is not that of the body")
-        while kind := (yield from self._take(1))[0]:
-            name = yield from self._name()
+    def wrong(self, what: str) -> NoReturn:
+        """Refuse the upload."""
+        raise MalformedUploadError(f"not an upload of the offload API: {what}")
+
+    def too_large(self) -> NoReturn:
+        """Refuse the upload."""
+        raise TooLargeError(f"headers and key have more than {_MAX_FIELDS} bytes")
+
+    def elements(self) -> Steps[None]:
+        """Read the three fields, once each."""
+        if self.total < 5 or self.total != (self._length or self.total):
+            self.wrong("the document's length is not that of the body")
+        while kind := (yield from self.take(1))[0]:
+            name = yield from self.name(_LONGEST_NAME)
             # Only after reading a field: the first bytes of any non-BSON data look like a length too.
-            if self._total > self._max:
-                raise TooLargeError(f"the document has {self._total} bytes, more than the {self._max} allowed")
-            if name in self._found:
-                self._wrong(f"{name} occurs twice")
-            if name == "message":
-                yield from self._message(kind)
-            elif name == "key":
-                self._found[name] = yield from self._key(kind)
-            elif name == "headers":
-                self._found[name] = yield from self._headers(kind)
-        if self._position != self._total:
-            self._wrong("the document's length is wrong")
+            if name in _FIELDS and self.total > self._max:
+                raise TooLargeError(f"the document has {self.total} bytes, more than the {self._max} allowed")
+            if name == b"message":
+                self._once(name, self.size)
+                yield from self.payload((yield from self._binary("message", kind)))
+            elif name == b"key":
+                self._once(name, self._key)
+                self._key = yield from self._read_key(kind)
+            elif name == b"headers":
+                self._once(name, self._headers)
+                self._headers = yield from self._read_headers(kind)
+            else:
+                self.wrong("there is an unknown field; the known ones are message, headers, key")
 
-    @property
-    def _position(self) -> int:
-        return self._before + self._at
+    def _once(self, name: bytes, found: object) -> None:
+        if found is not None:
+            self.wrong(f"{name.decode()} occurs twice")
 
-    def _name(self) -> _Steps[str]:
-        name = bytearray()
-        while byte := (yield from self._take(1))[0]:
-            name.append(byte)
-            if len(name) > _LONGEST_NAME:
-                break
-        if (text := name.decode("latin-1")) not in _FIELDS:
-            self._wrong(f"there is an unknown field; the known ones are {', '.join(_FIELDS)}")
-        return text
-
-    def _message(self, kind: int) -> _Steps[None]:
-        left = yield from self._binary("message", kind)
-        self._found["message"] = left
-        while left:
-            if self._at == len(self._chunk):
-                yield
-            piece = self._chunk[self._at : self._at + left]
-            self._pieces.append(piece)
-            self._at += len(piece)
-            left -= len(piece)
-
-    def _key(self, kind: int) -> _Steps[bytes]:
+    def _read_key(self, kind: int) -> Steps[bytes]:
         if kind != _STRING:
-            return (yield from self._take((yield from self._binary("key", kind))))
-        size = _INT32.unpack((yield from self._take(4)))[0]
-        text = yield from self._take(self._within("key", size, 1))
+            return (yield from self.take((yield from self._binary("key", kind))))
+        size = int32((yield from self.take(4)))
+        text = yield from self.take(self._within("key", size, 1))
         if text[-1] or not _is_utf8(text):
-            self._wrong("key is neither a binary nor a string of UTF-8")
+            self.wrong("key is neither a binary nor a string of UTF-8")
         return text[:-1]
 
-    def _headers(self, kind: int) -> _Steps[Headers]:
+    def _read_headers(self, kind: int) -> Steps[Headers]:
         if kind not in {_ARRAY, _DOCUMENT}:
-            self._wrong("headers is neither an array of [string, binary] arrays nor an object of binaries")
-        size = yield from self._take(4)
-        rest = yield from self._take(self._within("headers", _INT32.unpack(size)[0] - 4, 1))
-        return _read_headers(kind, size + rest)
+            self.wrong("headers is neither an array of [string, binary] arrays nor an object of binaries")
+        size = yield from self.take(4)
+        rest = yield from self.take(self._within("headers", int32(size) - 4, 1))
+        return _headers_of(kind, size + rest)
 
-    def _binary(self, name: str, kind: int) -> _Steps[int]:
-        if kind != _BINARY:
-            self._wrong(f"{name} is not a binary")
-        size, subtype = struct.unpack("<iB", (yield from self._take(5)))
+    def _binary(self, name: str, kind: int) -> Steps[int]:
+        if kind != BINARY:
+            self.wrong(f"{name} is not a binary")
+        size, subtype = struct.unpack("<iB", (yield from self.take(5)))
         if subtype:
-            self._wrong(f"{name} is a binary of subtype {subtype}, not 0")
+            self.wrong(f"{name} is a binary of subtype {subtype}, not 0")
         return self._within(name, size, 0)
 
     def _within(self, name: str, size: int, least: int) -> int:
         """A length, if at least the document's last byte fits after it."""
-        if not least <= size < self._total - self._position:
-            self._wrong(f"the length of {name} is impossible")
+        if not least <= size < self.left:
+            self.wrong(f"the length of {name} is impossible")
         return size
-
-    def _take(self, count: int) -> _Steps[bytes]:
-        if count > 5:
-            self._kept += count
-            if self._kept > _MAX_FIELDS:
-                raise TooLargeError(f"headers and key have more than {_MAX_FIELDS} bytes")
-        taken = bytearray()
-        while len(taken) < count:
-            if self._at == len(self._chunk):
-                yield
-            piece = self._chunk[self._at : self._at + count - len(taken)]
-            self._at += len(piece)
-            taken += piece
-        return bytes(taken)
-
-    def _wrong(self, what: str) -> NoReturn:
-        raise MalformedUploadError(f"not an upload of the offload API: {what}")
 
 
 def _is_utf8(data: bytes) -> bool:
@@ -235,9 +160,9 @@ def _is_utf8(data: bytes) -> bool:
     return True
 
 
-def _read_headers(kind: int, data: bytes) -> Headers:
+def _headers_of(kind: int, data: bytes) -> Headers:
     """Decode an array or object of headers, whose length has been checked against the document."""
-    wrapped = _INT32.pack(len(data) + 8) + bytes([kind]) + b"h\0" + data + b"\0"
+    wrapped = struct.pack("<i", len(data) + 8) + bytes([kind]) + b"h\0" + data + b"\0"
     try:
         headers: object = bson.decode(wrapped)["h"]
     except BSONError:

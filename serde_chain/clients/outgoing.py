@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextvars
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
+from serde_chain.codec import Encoded, Record
 from serde_chain.record import Header
 from serde_chain.transfer import Transfer
 
@@ -80,6 +81,13 @@ class Outgoing:
         self.is_gone = False
         self.state: Any = None
         self.context = contextvars.copy_context()
+
+    @classmethod
+    def of(cls, record: Record, encoded: Encoded, on_delivery: Callable[..., Any] | None) -> Self:
+        """A record after its chains, whose value may be a transfer."""
+        key, step, headers = encoded
+        partition = -1 if record.partition is None else record.partition
+        return cls(record.topic, key, step, partition, record.timestamp or 0, headers, on_delivery)
 
 
 class Client(Protocol):

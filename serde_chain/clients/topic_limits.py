@@ -180,7 +180,7 @@ class TopicLimits:
     def known(self, topic: str) -> TopicLimit | None:
         """The answer about a topic if it is known; None otherwise, and then the broker is being asked."""
         known = self._usable(topic)
-        return None if known is None else known.limit
+        return known.limit if isinstance(known, _Known) else None
 
     def learn(self, topic: str) -> TopicLimit:
         """The answer about a topic; waits for it. Without limit if the broker does not answer."""
@@ -210,24 +210,24 @@ class TopicLimits:
         self._is_closed = True
         self._admin.close()
 
-    def _usable(self, topic: str) -> _Known | None:
-        """What is known, if it may be used; the broker is asked if it is missing or old."""
+    def _usable(self, topic: str) -> _Known | Future[_Known]:
+        """What is known, if it may be used; otherwise the answer to come. Asks the broker if it is missing or old."""
         known = self._known.get(topic)
         if known is None and (silence := self._silence) is not None:
             cause, until = silence
             known = self._known.setdefault(topic, _Known(_UNANSWERED, until, _no_answer(topic, cause)))
-        if known is None or known.refuted or time.monotonic() >= known.until:
-            self._ask(topic)
-        return None if known is None or known.refuted else known
+        if known is not None and not known.refuted and time.monotonic() < known.until:
+            return known
+        asked = self._ask(topic)
+        return asked if known is None or known.refuted else known
 
     def _wait(self, topic: str) -> _Known:
-        known = self._usable(topic)
-        if known is not None:
-            return known
+        asked = self._usable(topic)
+        if isinstance(asked, _Known):
+            return asked
         if not self._admin.may_wait():
             # A record was refused this moment: with the old limit, it is sent again until the new one is there.
             return self._known.get(topic) or _Known(_UNANSWERED, 0)
-        asked = self._ask(topic)
         try:
             return asked.result(self._timeout_s + _GRACE_S)
         except TimeoutError:  # a callback for tokens that hangs, say
@@ -290,7 +290,7 @@ class TopicLimits:
         with self._lock:
             waiting = [(topic, asked) for topic, asked in self._asked.items() if topic not in self._known]
         for topic, asked in waiting:
-            if (known := self._usable(topic)) is not None:
+            if isinstance(known := self._usable(topic), _Known):
                 _pass(known, asked)
 
     def _remember(self, topic: str, asked: Future[_Known], known: _Known) -> bool:

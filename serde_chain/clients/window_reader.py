@@ -41,7 +41,7 @@ def _fetching(chains: Iterable[DeserializerChain | None]) -> list[SupportsFetch]
 class WindowReader:
     """Reads the records of a window.
 
-    Transfers run in other threads, everything else in the polling thread. After an interrupt, the record starts again.
+    Transfers run in other threads, everything else in the calling thread. After an interrupt, the record starts again.
     ``prefetch.told`` notifies an event loop, which then calls :meth:`read` again.
 
     Args:
@@ -133,8 +133,9 @@ class WindowReader:
             SerializationError: The system cannot start a thread.
         """
         waiting = self._window.under_way.get(id(record))
-        if waiting is None or self._prefetch is None:
+        if waiting is None or waiting.ahead.is_done or self._prefetch is None:
             return True
+        waiting.is_awaited = True
         try:
             return self._prefetch.wait(waiting.ahead, seconds)
         except PayloadStoreUnavailableError as error:
@@ -175,7 +176,7 @@ class WindowReader:
         window, identity = self._window, id(record)
         if identity in window.under_way or identity in window.decoded:
             return None
-        if not self._is_marked(record) or place(record) in window.paused:
+        if not self._is_marked(record) or (window.paused and place(record) in window.paused):
             return None
         try:
             step = self._begin(record)

@@ -4,48 +4,29 @@
 :mod:`serde_chain.spark.jobs` has the same for Spark, with the same results.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from payload_stores.plugins import require
+from payload_stores.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from serde_chain.jobs.auditing import AuditReport, Problem
-    from serde_chain.jobs.local.auditing import Problems, audit
-    from serde_chain.jobs.local.migrating import migrate
-    from serde_chain.jobs.local.sweeping import sweep
-    from serde_chain.jobs.migrating import MigrateReport
-    from serde_chain.jobs.sweeping import SweepReport
-
-__all__ = [
-    "AuditReport",
-    "MigrateReport",
-    "Problem",
-    "Problems",
-    "SweepReport",
-    "audit",
-    "migrate",
-    "sweep",
-]
-
-_MODULES = {
-    "AuditReport": "auditing",
-    "MigrateReport": "migrating",
-    "Problem": "auditing",
-    "Problems": "local.auditing",
-    "SweepReport": "sweeping",
-    "audit": "local.auditing",
-    "migrate": "local.migrating",
-    "sweep": "local.sweeping",
-}
-
-
-def __getattr__(name: str) -> object:
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    require("confluent_kafka", "kafka")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted(__all__)
+    from serde_chain.jobs.auditing import AuditReport as AuditReport
+    from serde_chain.jobs.auditing import Problem as Problem
+    from serde_chain.jobs.local.auditing import Problems as Problems
+    from serde_chain.jobs.local.auditing import audit as audit
+    from serde_chain.jobs.local.migrating import migrate as migrate
+    from serde_chain.jobs.local.sweeping import sweep as sweep
+    from serde_chain.jobs.migrating import MigrateReport as MigrateReport
+    from serde_chain.jobs.sweeping import SweepReport as SweepReport
+else:
+    __all__, __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            ".auditing": "AuditReport Problem",
+            ".local.auditing": "Problems audit",
+            ".local.migrating": "migrate",
+            ".local.sweeping": "sweep",
+            ".migrating": "MigrateReport",
+            ".sweeping": "SweepReport",
+        },
+        needs=("confluent_kafka", "kafka"),
+    )

@@ -30,7 +30,7 @@ from serde_chain.spark.udfs import run_in_workers
 from serde_chain.spark.unreadable import ERROR, RAW, raw_records
 from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
 
-__all__ = ["decode"]
+__all__ = ["decode", "decode_kafka"]
 
 _DECODED: Final = "__serde_chain"
 
@@ -128,6 +128,10 @@ def decode(
         return _decoded(frame, columns, loaded, choices, fields, mode=mode, counted=counted)
 
     return transform
+
+
+# A name that `from pyspark.sql.functions import *` does not hide.
+decode_kafka = decode
 
 
 def _apart(

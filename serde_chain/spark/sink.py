@@ -34,7 +34,7 @@ from serde_chain.spark.references import marked
 from serde_chain.spark.udfs import check_takes, make_udf
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = ["encode", "offload", "serialize", "serialize_udf"]
+__all__ = ["encode", "encode_kafka", "offload", "serialize", "serialize_udf"]
 
 _log = logging.getLogger("serde_chain")
 
@@ -117,6 +117,10 @@ def encode(
         return done.select(*[column.alias(name) for name, column in _in_order({**columns, **encoded})])
 
     return transform
+
+
+# A name that `from pyspark.sql.functions import *` does not hide.
+encode_kafka = encode
 
 
 def serialize(

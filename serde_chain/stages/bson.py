@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
+from payload_stores.bson_reader import FIXED, REGEX, SIZED
 from payload_stores.errors import drop_data
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
@@ -22,11 +23,6 @@ _PART_BYTES: Final = 2
 # Each level takes a type, the end of a name, a size, and an end.
 _NESTED_BYTES: Final = 7
 _EMBEDDED: Final = frozenset({3, 4})
-# Sizes of values by type; others begin with their size, or end with a null byte.
-_FIXED: Final = {1: 8, 6: 0, 7: 12, 8: 1, 9: 8, 10: 0, 16: 4, 17: 8, 18: 8, 19: 16, 127: 0, 255: 0}
-# Types that begin with their size, and the bytes beyond it.
-_SIZED: Final = {2: 4, 5: 5, 12: 16, 13: 4, 14: 4, 15: 0}
-_REGEX: Final = 11
 
 
 def _options(bson: Any) -> Any:
@@ -138,11 +134,11 @@ def _names(data: bytes) -> Iterator[int]:
         if kind in _EMBEDDED:
             at += 4
             levels += 1
-        elif kind in _FIXED:
-            at += _FIXED[kind]
-        elif kind == _REGEX:
+        elif kind in FIXED:
+            at += FIXED[kind]
+        elif kind == REGEX:
             at = data.index(0, data.index(0, at) + 1) + 1
-        elif kind in _SIZED and (size := size_at(data, at)[0]) >= 0:
-            at += size + _SIZED[kind]
+        elif kind in SIZED and (size := size_at(data, at)[0]) >= 0:
+            at += 4 + size + SIZED[kind][1]
         else:
             raise ValueError(f"a value of the type {kind} has no size")

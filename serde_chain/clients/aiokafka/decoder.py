@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from operator import methodcaller
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic
 
@@ -18,12 +19,13 @@ from serde_chain import codec
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, tell
-from serde_chain.clients.window_reader import marker_headers, prefetch_for
+from serde_chain.clients.window import Window
+from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
 from serde_chain.codec import Decoded, Decoder
 from serde_chain.config import ERROR_POLICY, RAISE, Config
 from serde_chain.errors import SerializationError
 from serde_chain.record import ValueT
-from serde_chain.transfer import Ahead, Prefetch, Transfer, finish, then
+from serde_chain.transfer import Prefetch, then
 
 __all__ = ["Batches", "Record", "RecordDecoder"]
 
@@ -98,13 +100,14 @@ class Batches:
     """
 
     def __init__(self, setup: ClientChains[DeserializerChain]) -> None:
-        self._decoder = Decoder(setup.key, setup.value)
-        self._markers = marker_headers(setup.key, setup.value)
-        self._prefetch = prefetch_for(setup.key, setup.value)
-        # One per batch: several may be running, on more than one loop.
+        chains = setup.key, setup.value
+        self._decoder = Decoder(*chains)
+        self._markers = marker_headers(*chains)
+        # Chains that fetch no payloads may still have questions, for instance about schemas.
+        self._prefetch = prefetch_for(*chains) or Prefetch(methodcaller("run"), in_flight=1)
+        self._prefetch.told = self._tell
+        # One per waiting record: several batches may be running, on more than one loop.
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
-        if self._prefetch is not None:
-            self._prefetch.told = self._tell
         self._turns = Turns()
         self._pace = Pace()
 
@@ -118,28 +121,25 @@ class Batches:
             Outcomes by the identity of each record. The payloads of one call are within the stages' limit of bytes,
             though the first is always fetched: records from the first one with a payload beyond that are omitted.
         """
+        window = Window()
+        reader = WindowReader(window, self._begin, self._is_apart, self._prefetch)
         apart: list[Record] = []
         others: list[Record] = []
         for record in records:
             (apart if self._is_apart(record) else others).append(record)
-        fetched: list[Any] = []
         if apart:  # small records, the usual case, need no thread
-            begun = await in_daemon_thread(
-                lambda: [self._try(record, partial(self._begin, record)) for record in apart]
-            )
-            fetched = self._within_bounds(begun)
-        decode = partial(self._turns.do, lambda: [self._try(record, partial(self._begin, record)) for record in others])
+            window.messages += apart
+            apart = await in_daemon_thread(self._look_ahead, reader, window)
+        decode = partial(self._turns.do, lambda: [self._read(reader, record) for record in others])
         is_quick = len(others) <= _FEW and self._turns.is_quick(0)
-        outcomes = {
-            id(record): outcome
-            for record, outcome in zip(others, decode() if is_quick else await in_daemon_thread(decode), strict=True)
-        }
+        decoded = decode() if is_quick else await in_daemon_thread(decode)
+        outcomes = {id(record): outcome for record, outcome in zip(others, decoded, strict=True) if outcome is not None}
         if self._pace.is_over():
             await asyncio.sleep(0)
         # Small records have no payloads, but their schema may be unknown.
-        asking = [(record, outcomes[id(record)]) for record in others if isinstance(outcomes[id(record)], Transfer)]
-        for record, step in (*asking, *zip(apart, fetched, strict=False)):
-            outcomes[id(record)] = await self._end(record, step)
+        for record in (*others, *apart):
+            if id(record) not in outcomes:
+                outcomes[id(record)] = window.decoded.get(id(record)) or await self._end(reader, record)
         return outcomes
 
     def _is_apart(self, record: Record) -> bool:
@@ -148,50 +148,37 @@ class Batches:
         markers = self._markers
         return size > _LARGE_BYTES or markers is None or any(name in markers for name, _ in record.headers)
 
-    def _within_bounds(self, begun: list[Any]) -> list[Any]:
-        """Start fetching the payloads for which there is room."""
-        prefetch = self._prefetch
-        if prefetch is None:
-            return begun
-        kept: list[Any] = []
+    def _look_ahead(self, reader: WindowReader, window: Window) -> list[Record]:
+        """Begin the records of a window, and fetch the payloads for which there is room; returns their records."""
+        reader.look_ahead()
         held = 0
-        for step in begun:
-            if isinstance(step, Transfer):
-                size = prefetch.size_of(step)
-                if held and prefetch.max_bytes is not None and held + size > prefetch.max_bytes:
-                    break
+        for at, record in enumerate(window.messages):
+            if (fetched := window.under_way.get(id(record))) is not None:
+                size = self._prefetch.size_of(fetched.ahead.transfer)
+                if held and held + size > reader.most_bytes:
+                    for beyond in window.messages[at:]:
+                        window.under_way.pop(id(beyond), None)
+                    return window.messages[:at]
                 held += size
-            kept.append(prefetch.add([step])[0] if isinstance(step, Transfer) else step)
-        return kept
+        return window.messages
 
-    async def _end(self, record: Record, step: Any) -> Record | Exception:
+    async def _end(self, reader: WindowReader, record: Record) -> Record | Exception:
         """Wait for a record's payloads, if any, and decode it."""
-        if self._prefetch is None and isinstance(step, Transfer):
-            step = await in_daemon_thread(self._try, record, partial(finish, step))
-        while isinstance(step, (Ahead, Transfer)):
-            [ahead] = [step] if isinstance(step, Ahead) else self._fetching.add([step])
+        outcome: Record | Exception | None = None
+        while outcome is None:
             try:
-                await self._arrival(ahead)
-            except Exception as error:  # noqa: BLE001  raised when all records before it were returned
+                await self._arrival(reader, record)
+            except SerializationError as error:
                 return self._at(record, error)
-            step = await in_daemon_thread(self._try, record, lambda ahead=ahead: ahead.transfer.resume(ahead.take()))
-        outcome: Record | Exception = step
+            outcome = await in_daemon_thread(self._read, reader, record)
         return outcome
 
-    @property
-    def _fetching(self) -> Prefetch:
-        if self._prefetch is None:
-            raise RuntimeError("no stage fetches payloads")
-        return self._prefetch
-
-    async def _arrival(self, ahead: Ahead) -> None:
-        """Wait until a payload is there."""
+    async def _arrival(self, reader: WindowReader, record: Record) -> None:
+        """Wait until a record's payload is there, which is fetched regardless of its size."""
         with self._news() as news:
-            while not ahead.is_done:
+            while not reader.wait(record, 0):
+                await news.wait()
                 news.clear()
-                self._fetching.hurry(ahead)  # regardless of its size: the previous ones are decoded
-                if not ahead.is_done:
-                    await news.wait()
 
     @contextmanager
     def _news(self) -> Iterator[asyncio.Event]:
@@ -207,9 +194,10 @@ class Batches:
         for loop, news in self._waiting.copy():
             tell(loop, news.set)
 
-    def _try(self, record: Record, work: Callable[[], Any]) -> Any:
+    def _read(self, reader: WindowReader, record: Record) -> Record | Exception | None:
+        """A decoded record or its error; None while its payload is in flight."""
         try:
-            return work()
+            return reader.read(record)
         except Exception as error:  # noqa: BLE001  raised when all records before it were returned
             let_through(error)
             return self._at(record, error)

@@ -30,7 +30,7 @@ from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import TableRows
 from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits
-from serde_chain.codec import Encoded, Encoder, Record, frozen
+from serde_chain.codec import Encoder, Record, frozen
 from serde_chain.config import Config
 from serde_chain.record import ValueT
 from serde_chain.transfer import Transfer, then
@@ -260,13 +260,7 @@ class Producer(Generic[ValueT]):
 
     def _encode(self, encoder: Encoder, record: Record, on_delivery: OnDelivery) -> Any:
         """The encoded record, or a transfer that leads to it."""
-
-        def outgoing(encoded: Encoded) -> Outgoing:
-            key, value, headers = encoded
-            at = -1 if record.partition is None else record.partition
-            return Outgoing(record.topic, key, value, at, record.timestamp or 0, headers, on_delivery)
-
-        return then(encoder.encode_in_call(record), outgoing)
+        return then(encoder.encode_in_call(record), lambda encoded: Outgoing.of(record, encoded, on_delivery))
 
     async def _pass_on(self, record: Outgoing) -> None:
         """Pass a record to aiokafka, or to the sender if its payload or an earlier record is waiting."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import operator
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from types import NoneType
 from typing import Any, Final, TypeAlias
 
 import confluent_kafka
@@ -21,6 +22,7 @@ from serde_chain.clients.negotiation import Attempt, Negotiation
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.errors import SerializationError
+from serde_chain.record import Headers
 from serde_chain.telemetry import client_telemetry
 
 __all__ = ["NotSentError", "OnDelivery", "Outbox", "check_arguments", "produce_of", "purged"]
@@ -86,7 +88,7 @@ def purged() -> KafkaException:
     return KafkaException(KafkaError(KafkaError._PURGE_QUEUE))  # noqa: SLF001, its documented name
 
 
-def check_arguments(topic: str, key: object, partition: int, timestamp: int, headers: Sequence[Any]) -> None:
+def check_arguments(topic: str, key: object, partition: int, timestamp: int, headers: Headers | None) -> None:
     """Refuse arguments that confluent_kafka's ``produce`` would refuse later, maybe only after an upload.
 
     Args:
@@ -94,17 +96,19 @@ def check_arguments(topic: str, key: object, partition: int, timestamp: int, hea
         key: The key for the client.
         partition: As for ``produce``.
         timestamp: Likewise.
-        headers: A copy of the caller's headers.
+        headers: Likewise.
 
     Raises:
         TypeError: One of them has another type.
         OverflowError: A number is too large.
 
     Example:
-        >>> check_arguments("images", {"id": 1}, -1, 0, [])
+        >>> check_arguments("images", {"id": 1}, -1, 0, None)
         Traceback (most recent call last):
         TypeError: a key is bytes or str, not dict: other objects need a key.serializer
     """
+    if not isinstance(headers, (dict, list, NoneType)):
+        raise TypeError(f"headers are a dict, or a list of tuples of name and value, not {type(headers).__name__}")
     if not isinstance(topic, str):
         raise TypeError(f"a topic is a str, not {type(topic).__name__}")
     if not (key is None or isinstance(key, (bytes, str))):
@@ -112,7 +116,8 @@ def check_arguments(topic: str, key: object, partition: int, timestamp: int, hea
     for name, number, bits in (("partition", partition, 31), ("timestamp", timestamp, 63)):
         if operator.index(number).bit_length() > bits:
             raise OverflowError(f"the {name} is too large: {number}")
-    for header in headers:
+    given: Iterable[Any] = headers.items() if isinstance(headers, dict) else headers or ()
+    for header in given:
         if not (isinstance(header, tuple) and len(header) == 2 and isinstance(header[0], (str, bytes))):
             raise TypeError("headers are a dict, or a list of tuples of name and value")
         if not (header[1] is None or isinstance(header[1], (bytes, str))):

@@ -43,7 +43,7 @@ from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLim
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
-from serde_chain.record import KEY, VALUE, Header, Headers, ValueT
+from serde_chain.record import KEY, VALUE, Headers, ValueT
 from serde_chain.transfer import Transfer, finish, then
 
 if TYPE_CHECKING:
@@ -244,54 +244,43 @@ class Producer(Generic[ValueT]):
         if self._key is None and self._value is None and self._topics is None:
             self._send(topic, value, key, partition, callback, None, timestamp, headers or None)
             return
-        self._produce_in_full(self._encoder, topic, value, key, partition, callback, None, timestamp, headers)
+        check_arguments(topic, key if self._key is None else None, partition, timestamp, headers)
+        at = None if partition == -1 else partition
+        self._produce_in_full(self._encoder, Record(topic, value, key, headers, at, timestamp or None), callback)
 
-    def _produce_in_full(  # noqa: PLR0917, as produce
-        self,
-        encoder: Encoder,
-        topic: str,
-        value: Any,
-        key: Any,
-        partition: int,
-        callback: OnDelivery | None,
-        _on_delivery: None,
-        timestamp: int,
-        headers: Headers | None,
-    ) -> None:
+    def _produce_in_full(self, encoder: Encoder, record: Record, callback: OnDelivery | None) -> None:
         """Encode a record by the full path, and pass it on."""
         if self._room != sys.maxsize:
             if self._is_closed:
                 raise RuntimeError("Producer has been closed")
             if len(self) >= self._room:
                 raise BufferError("Local: Queue full")
-            value = frozen(value)
-        given = _copy(headers)
-        check_arguments(topic, key if self._key is None else None, partition, timestamp, given)
-        at = None if partition < 0 else partition
-        step = encoder.encode_in_call(Record(topic, value, key, given, at, timestamp or None))
+            if (value := frozen(record.value)) is not record.value:
+                record = record._replace(value=value)
+        step = encoder.encode_in_call(record)
         if isinstance(step, Transfer):
-            self._finish_call(then(step, partial(self._hand_over, topic, partition, callback, timestamp)))
+            self._finish_call(then(step, partial(self._hand_over, record, callback)))
         else:
-            self._hand_over(topic, partition, callback, timestamp, step)
+            self._hand_over(record, callback, step)
 
     def _finish_call(self, step: Transfer[Any]) -> None:
         """Run the transfers of a call, such as a registry lookup; the last one hands the record over."""
         finish(step)
 
-    def _hand_over(
-        self, topic: str, partition: int, callback: OnDelivery | None, timestamp: int, record: Encoded
-    ) -> None:
+    def _hand_over(self, record: Record, callback: OnDelivery | None, encoded: Encoded) -> None:
         """Hand an encoded record to the client, or to the sender if its payload or an earlier record is waiting."""
-        key, value, encoded = record
-        if self._topics is not None or isinstance(value, Transfer) or not self._sender.is_clear(topic):
-            outgoing = Outgoing(topic, key, value, partition, timestamp, encoded, callback)
+        key, value, headers = encoded
+        if self._topics is not None or isinstance(value, Transfer) or not self._sender.is_clear(record.topic):
+            outgoing = Outgoing.of(record, encoded, callback)
             if not isinstance(value, Transfer) and self._sender.enter(outgoing) and self._outbox.send_now(outgoing):
                 return
             is_served = self._topics is not None or self._payloads is not NO_PAYLOADS
             self._sender.put(outgoing, while_waiting=self._serve if is_served else None)
             return
+        topic, _, _, _, partition, timestamp, _ = record
+        partition = -1 if partition is None else partition
         # Positional: keywords would cost as much as the chain of a small record.
-        self._send(topic, value, key, partition, callback, None, timestamp, encoded or None)
+        self._send(topic, value, key, partition, callback, None, timestamp or 0, headers or None)
 
     def has_room(self, size: int) -> bool:
         """Whether ``produce`` would accept a record of a size in bytes without waiting for uploads.
@@ -400,7 +389,11 @@ class Producer(Generic[ValueT]):
 
     def _way_of(self, part: Part) -> Callable[..., None]:
         """``produce`` for a part of a table."""
-        in_full = partial(self._produce_in_full, part.encoder)
+
+        def in_full(topic: str, value: Any, key: Any, _partition: int, callback: OnDelivery | None, *_: Any) -> None:
+            check_arguments(topic, key if self._key is None else None, -1, 0, None)
+            self._produce_in_full(part.encoder, Record(topic, value, key), callback)
+
         if self._topics is not None:
             return in_full
         return plain_produce(self._send, self._key, part.rest, in_full, self._sender.last)
@@ -412,7 +405,7 @@ class Producer(Generic[ValueT]):
         until: float | None = None
         while True:
             try:
-                return produce(topic, value, key, -1, on_delivery, None, 0, None)
+                return produce(topic, value, key, -1, on_delivery)
             except BufferError:
                 now = time.monotonic()
                 until = now + self._setup.limit_ms / 1000 if until is None else until
@@ -424,7 +417,7 @@ class Producer(Generic[ValueT]):
         """Raise the errors that the original raises before it sends a message."""
         if not isinstance(messages, list):
             raise TypeError(f"messages are a list, not {type(messages).__name__}")
-        check_arguments(topic, None, partition, 0, [])
+        check_arguments(topic, None, partition, 0, None)
         if messages and self._is_closed:
             raise RuntimeError("Producer has been closed")
         unchained = [name for name, chain in ((VALUE, self._value), (KEY, self._key)) if chain is None]
@@ -686,10 +679,3 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
         sends_again=True,
     )
     return setup.with_limits(limits), limits
-
-
-def _copy(headers: Headers | None) -> list[Header]:
-    """A new list: stages add headers to it, and the caller may reuse the original."""
-    if not isinstance(headers, (dict, list, NoneType)):
-        raise TypeError(f"headers are a dict, or a list of tuples of name and value, not {type(headers).__name__}")
-    return list(headers.items() if isinstance(headers, dict) else headers or ())

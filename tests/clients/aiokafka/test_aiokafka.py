@@ -16,7 +16,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import IllegalOperation, KafkaConnectionError, ProducerFenced
 from aiokafka.producer.transaction_manager import TransactionState
 
-from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError
+from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError, PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import ConfigError, EncodeError
@@ -496,6 +496,43 @@ def test_a_batch_holds_no_more_payloads_than_allowed(
         assert numbers == [*range(10)]
         assert max(sizes) == 3
         assert store.calls.count("download") == 10
+
+    run(main())
+
+
+def test_a_payload_that_fails_before_its_turn_is_fetched_again(
+    config: dict[str, Any], broker: KafkaBroker, topic: str
+) -> None:
+    """As with the other clients: the store may be back by then."""
+    third_began = threading.Event()
+    numbers: list[int] = []
+
+    class Store(MemoryStore):
+        def download(self, reference: str) -> bytes:
+            payload = super().download(reference)
+            numbers.append(number := payload[0])
+            if number == 0:
+                assert third_began.wait(SECONDS)
+            elif number == 2:  # with two transfers in flight, the second has ended
+                third_began.set()
+            elif numbers.count(1) == 1:
+                raise PayloadStoreUnavailableError("not now")
+            return payload
+
+    settings = {
+        **config,
+        "large.message.payload.store.class": Store(),
+        "large.message.downloads.in.flight": 2,
+    }
+
+    async def main() -> None:
+        async with new_producer(broker, settings) as producer:
+            for number in range(3):
+                await producer.send_and_wait(topic, bytes([number]) * 2000)
+        async with new_consumer(broker, topic, settings) as consumer:
+            [records] = (await consumer.getmany(timeout_ms=10_000)).values()
+        assert [record.value for record in records] == [bytes([number]) * 2000 for number in range(3)]
+        assert sorted(numbers) == [0, 1, 1, 2]
 
     run(main())
 

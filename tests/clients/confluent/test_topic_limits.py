@@ -13,6 +13,7 @@ from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, C
 
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
+from payload_stores.threads import DaemonPool
 from serde_chain import TopicLimitError
 from serde_chain.clients import topic_limits
 from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
@@ -294,6 +295,17 @@ def test_an_error_of_one_topic_is_no_silence(clock: Clock) -> None:
     assert asked.learn("wrong") == TopicLimit(unanswered=True)
     assert asked.known("other") is None
     assert asked.learn("other") == TopicLimit(5000, compacted=False)
+
+
+def test_an_answer_that_comes_at_once_is_asked_for_once(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    monkeypatch.setattr(DaemonPool, "submit", lambda _pool, work, *args: work(*args))
+    admin = Mute(clock)
+    admin.speaks = True
+    asked = TopicLimits(admin, ttl_ms=60_000, timeout_ms=10_000)
+    assert asked.learn("images") == asked.find("images") == TopicLimit(5000, compacted=False)
+    asked.forget("images")
+    assert asked.learn("images") == TopicLimit(5000, compacted=False)
+    assert admin.asked == ["images"] * 2
 
 
 def settle(asked: TopicLimits) -> None:

@@ -128,7 +128,7 @@ def test_a_wrapped_store_can_do_what_the_inner_one_can(
 
 
 def test_every_optional_protocol_is_handed_on() -> None:
-    protocols = {getattr(payload_stores, name) for name in payload_stores.__all__ if name.startswith("Supports")}
+    protocols = {getattr(payload_stores, name) for name in dir(payload_stores) if name.startswith("Supports")}
     assert protocols == set(CAPABILITIES)
 
 

@@ -31,7 +31,7 @@ def parse(
     parser = UploadParser(max_bytes, length)
     ends = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts or [])})
     pieces = [bytes(piece) for start, end in pairwise(ends) for piece in parser.feed(data[start:end])]
-    return b"".join(pieces), parser.finish()
+    return b"".join(pieces), parser.upload()
 
 
 @given(
@@ -242,4 +242,4 @@ def test_pieces_share_the_chunk() -> None:
     body = bson.encode({**GOOD, "message": bytes(1000)})
     [piece] = parser.feed(body)
     assert piece.obj is body
-    assert parser.message_began
+    assert parser.size == 1000
