@@ -1,6 +1,7 @@
 """How the records of a window are read, without a client."""
 
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from operator import methodcaller
 from typing import Any
@@ -11,7 +12,7 @@ from confluent_kafka import Message
 from serde_chain.clients.window import Window
 from serde_chain.clients.window_reader import WindowReader
 from serde_chain.errors import PayloadStoreUnavailableError, SerializationError, in_chain
-from serde_chain.transfer import Prefetch, Question
+from serde_chain.transfer import Prefetch, Question, Transfer
 
 SECONDS = 30.0
 
@@ -86,6 +87,31 @@ def test_what_is_fetched_ahead_is_fetched_once() -> None:
         assert reader.wait(record, SECONDS)
         assert reader.read(record) == record.offset()
     assert sorted(fetched) == [0, 1]
+
+
+class Large(Transfer[bytes]):
+    """Has as many bytes as may be held at a time."""
+
+    def __init__(self) -> None:
+        self.key, self.size = None, 100
+        self.begun = threading.Event()
+
+    def run(self) -> bytes:
+        self.begun.set()
+        return bytes(100)
+
+    def resume(self, result: bytes, /) -> int:
+        return len(result)
+
+
+def test_a_payload_that_was_taken_makes_room_for_the_next() -> None:
+    records, payloads = [message(0), message(1)], [Large(), Large()]
+    reader = reader_of(lambda record: payloads[record.offset()], *records)
+    assert reader.look_ahead()
+    assert reader.wait(records[0], SECONDS)
+    assert not payloads[1].begun.is_set()
+    assert reader.read(records[0]) == 100
+    assert payloads[1].begun.wait(SECONDS), "nobody has asked for it yet"
 
 
 @pytest.mark.parametrize(("is_marked", "fetches"), [(False, True), (True, False)])

@@ -1,10 +1,13 @@
 """The names by which a sweep knows payloads."""
 
+from pathlib import Path
+
 import pytest
 
+from payload_stores import open_store
 from serde_chain.codec import Record
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.folders import names_of
+from serde_chain.jobs.folders import folders_of, names_of
 from serde_chain.jobs.references import open_readers, plan_reading
 from serde_chain.wire.kip1159 import MARKER, MAX_REFERENCE_BYTES
 
@@ -39,3 +42,12 @@ def test_a_reference_with_the_topic_many_times_stays_small() -> None:
     for reader in readers.values():
         reader.close()
     assert len(found.names) == len(set(found.names)) == 64
+
+
+def test_a_folder_knows_how_its_references_begin(tmp_path: Path) -> None:
+    store = open_store("local", {"local.path": str(tmp_path)})
+    ([folder], unable) = folders_of([store], ["t"])
+    reference = store.publish("t", b"x")
+    assert folder.root
+    assert reference == folder.root + folder.id_of(reference)
+    assert not unable

@@ -54,6 +54,13 @@ def test_as_many_downloads_as_are_allowed_however_large_they_are() -> None:
         assert len(read.to_arrow(values, [headers] * 16, topic="t")) == 16
 
 
+def test_no_part_is_without_records() -> None:
+    value, headers = record(bytes(1000))
+    with reader() as read:
+        parts = read.read_parts(Batch([value] * 2, [headers] * 2, topic="t"), 1000)
+        assert [len(part) for part in parts] == [1, 1]
+
+
 def read_and_held(read: DeserializerChain, batch: Batch) -> tuple[BatchResult, int]:
     """Read a batch; returns the result, and the bytes that are held then."""
     # What the first batch of a process imports is none of it.
