@@ -42,11 +42,11 @@ def test_nothing_is_kept_of_dropped_messages() -> None:
     window = Window()
     kept, dropped = message(0, 0), message(1, 0)
     window.messages += [kept, dropped]
-    for noted in (window.decoded, window.under_way, window.aside):
+    tables: list[dict[int, Any]] = [window.decoded, window.under_way, window.aside]
+    for noted in tables:
         noted.update({id(kept): "its note", id(dropped): "its note"})
     window.drop({("t", 1)})
-    for noted in (window.decoded, window.under_way, window.aside):
-        assert noted == {id(kept): "its note"}
+    assert tables == [{id(kept): "its note"}] * 3
 
 
 def test_paused_partitions_wait() -> None:
