@@ -19,6 +19,7 @@ import confluent_kafka
 
 from benchmarks.harness import Row, Table, in_turns, per_second
 from payload_stores import open_store
+from payload_stores.ids import sha256_digest
 from payload_stores.kafka.store import KafkaStore
 from serde_chain.testing.services import KafkaBroker
 from tests.memory import peak_bytes, reset_peak
@@ -51,11 +52,11 @@ def _rates(config: dict[str, Any], cases: Sequence[tuple[int, int, int]], rounds
     producer = confluent_kafka.Producer(
         {**config, "enable.idempotence": True, "acks": "all", "linger.ms": 0, "message.max.bytes": 1 << 20}
     )
-    rates, loads = [], []
+    rates: list[Row] = []
+    loads: list[Row] = []
     for case in cases:
-        for rate, load in _case(config, store, producer, case, rounds):
-            rates.append(rate)
-            loads.append(load)
+        for table, rows in zip((rates, loads), _case(config, store, producer, case, rounds), strict=True):
+            table.extend(rows)
     store.close()
     producer.close()
     yield Table("kafka-store", "Payloads in Kafka, against plain clients and the same chunks", "MB/s", rates)
@@ -68,27 +69,36 @@ def _case(
     producer: confluent_kafka.Producer,
     case: tuple[int, int, int],
     rounds: int,
-) -> Iterator[tuple[Row, Row]]:
-    """The rates of one case, and the CPU time."""
+) -> tuple[list[Row], list[Row]]:
+    """The rates of one case, and the CPU time: also with the digest, which plain clients do not compute."""
     size, count, at_once = case
     payload = os.urandom(size)
+    digest = sha256_digest(payload)
     references: list[str] = []
     with ThreadPoolExecutor(at_once) as threads:
 
         def publish() -> None:
             references[:] = threads.map(lambda _: store.publish(_TOPIC, payload), range(count))
 
-        def download() -> None:
-            assert all(len(data) == size for data in threads.map(store.download, references))  # noqa: S101
+        def download(way: Callable[[str], bytes]) -> None:
+            assert all(len(data) == size for data in threads.map(way, references))  # noqa: S101
 
         up = _Turns({"ours": publish, "plain": partial(_send, producer, payload, count)}, rounds)
         publish()
-        down = _Turns({"ours": download, "plain": partial(_receive, config, references)}, rounds)
+        ways = {
+            "ours": partial(download, store.download),
+            "plain": partial(_receive, config, references),
+            "verified": partial(download, partial(store.download_verified, size=size, digest=digest)),
+        }
+        down = _Turns(ways, rounds)
+    of = f"{count} of {size / 1e6:g} MB, {at_once} at a time"
+    rates, loads = [], []
     for way, peer, turns in (("publish", "a plain producer", up), ("download", "a plain consumer", down)):
-        name = f"{way}, {count} of {size / 1e6:g} MB, {at_once} at a time"
-        rates = [per_second(size * count / 1e6, turns.seconds[side]) for side in ("ours", "plain")]
-        loads = [[used / (size * count / 1e9) for used in turns.cpu[side]] for side in ("ours", "plain")]
-        yield Row(name, rates[0], peer, rates[1]), Row(name, loads[0], peer, loads[1])
+        speed = [per_second(size * count / 1e6, turns.seconds[side]) for side in ("ours", "plain")]
+        used = [turns.per_gb(side, size * count) for side in ("ours", "plain")]
+        rates.append(Row(f"{way}, {of}", speed[0], peer, speed[1]))
+        loads.append(Row(f"{way}, {of}", used[0], peer, used[1]))
+    return rates, [*loads, Row(f"download and verify, {of}", down.per_gb("verified", size * count))]
 
 
 class _Turns:
@@ -98,6 +108,10 @@ class _Turns:
         self.cpu: dict[str, list[float]] = {name: [] for name in ways}
         self.seconds = in_turns({name: partial(self._timed, name, way) for name, way in ways.items()}, rounds)
         self.cpu = {name: used[1:] for name, used in self.cpu.items()}  # the first round does not count
+
+    def per_gb(self, name: str, size: int) -> list[float]:
+        """CPU seconds per GB of each round, for rounds that moved this many bytes."""
+        return [used / (size / 1e9) for used in self.cpu[name]]
 
     def _timed(self, name: str, way: Callable[[], object]) -> None:
         began = time.process_time()

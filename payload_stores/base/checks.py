@@ -123,8 +123,23 @@ class Checks:
         finally:
             _published.reset(before)
 
-    def verify(self, payload: Buffer, reference: str, *, size: int | None = None, digest: str | None = None) -> None:
+    def verify(
+        self,
+        payload: Buffer,
+        reference: str,
+        *,
+        size: int | None = None,
+        digest: str | None = None,
+        computed: str | None = None,
+    ) -> None:
         """Compare a payload with what was published.
+
+        Args:
+            payload: The payload.
+            reference: Its reference.
+            size: The published size in bytes, if known.
+            digest: The published digest, ``sha256:<hex>``, if known.
+            computed: The payload's own digest, if it was computed as the payload arrived.
 
         Raises:
             PayloadIntegrityError: Size or digest differ.
@@ -135,7 +150,7 @@ class Checks:
         """
         if size is not None and len(payload) != size:
             raise self._other_size(len(payload), reference, size)
-        if digest is not None and ids.sha256_digest(payload) != digest:
+        if digest is not None and (computed or ids.sha256_digest(payload)) != digest:
             raise PayloadIntegrityError(
                 "the payload's digest is not the one that was published", store=self.scheme, reference=reference
             )

@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Final
 
+from payload_stores.buffers import fresh_buffer
 from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, Chunk
@@ -68,18 +69,26 @@ class Payload:
         if topic.partitions <= place.partition:
             raise self._gone(f"the topic {place.topic} has {topic.partitions} partitions")
 
-    def read(self) -> bytes:
-        """Read the whole payload."""
-        # It grows in place, and returns its bytes without a copy.
-        parts, size = io.BytesIO(), 0
+    def read(self, seen: Callable[[bytes], object] | None = None) -> bytes:
+        """Read the whole payload.
+
+        Args:
+            seen: Called with each chunk, while it is in the processor's cache and the next ones arrive.
+        """
+        file, size = io.BytesIO(), 0  # grows, if a stream's first chunk does not have the size
         with closing(self._chunks(0, to_end=True)) as chunks:
             for chunk, value in chunks:
                 size += len(value)
                 self._check_size(size if chunk.size is None else chunk.size)
+                if seen is not None:
+                    seen(value)
                 if chunk.count == 1:
                     return value
-                parts.write(value)
-        return parts.getvalue()
+                if chunk.index == 0 and chunk.size is not None:
+                    file = fresh_buffer(chunk.size)
+                file.write(value)
+        file.truncate()  # chunks may differ about the size
+        return file.getvalue()
 
     def measure(self) -> Chunk:
         """Its last chunk, which has size and number of chunks."""

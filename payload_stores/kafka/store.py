@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import io
 import itertools
 import random
 import re
@@ -20,7 +19,7 @@ from typing import Any, BinaryIO, ClassVar, Final, Self
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext, RecordWriter
-from payload_stores.buffers import checked_range
+from payload_stores.buffers import checked_range, fresh_buffer
 from payload_stores.connection import can_connect, connection_settings
 from payload_stores.errors import (
     ConfigError,
@@ -29,7 +28,7 @@ from payload_stores.errors import (
     PayloadStoreUnavailableError,
     UntrustedReferenceError,
 )
-from payload_stores.ids import sha256_digest
+from payload_stores.ids import DIGEST_PREFIX, sha256_digest
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, MOST_PATH_BYTES, ROOM, Publication, cut
 from payload_stores.kafka.payload import Payload
@@ -184,13 +183,22 @@ class KafkaStore(PayloadStore):
         with self._payload(reference) as payload:
             return payload.read()
 
+    def download_verified(self, reference: str, *, size: int | None = None, digest: str | None = None) -> bytes:
+        """Read a payload's chunks, and hash them meanwhile. See :meth:`PayloadStore.download_verified`."""
+        if digest is None or type(self).download is not KafkaStore.download:  # a subclass may return something else
+            return super().download_verified(reference, size=size, digest=digest)
+        sha256 = hashlib.sha256()
+        with self._expecting(reference, size), self._payload(reference) as payload:
+            data = payload.read(sha256.update)
+        self.verify(data, reference, size=size, digest=digest, computed=DIGEST_PREFIX + sha256.hexdigest())
+        return data
+
     def read_range(self, reference: str, start: int, length: int) -> bytes:
         """Read the chunks of a part of a payload. See :class:`~payload_stores.SupportsRanges`."""
         wanted = checked_range(start, length)
         with self._payload(reference) as payload:
             whole = payload.measure()
-            # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
-            buffer = io.BytesIO(bytes(max(0, min(wanted.stop, whole.size or 0) - start)))
+            buffer = fresh_buffer(max(0, min(wanted.stop, whole.size or 0) - start))
             with buffer.getbuffer() as view:
                 if len(view):
                     payload.fill(whole, view, start)
@@ -200,7 +208,9 @@ class KafkaStore(PayloadStore):
         """Open a payload for reading and seeking. See :class:`~payload_stores.SupportsStreaming`."""
         with self._payload(reference) as payload:
             whole = payload.measure()
-        return open_ranges(whole.size or 0, lambda view, start: payload.fill(whole, view, start))
+        return open_ranges(
+            whole.size or 0, lambda view, start: payload.fill(whole, view, start), block_bytes=whole.block_bytes
+        )
 
     def delete(self, reference: str) -> None:
         """Write tombstones for a payload's chunks. See :class:`~payload_stores.SupportsDelete`, and the class.

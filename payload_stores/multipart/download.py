@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
 from typing import BinaryIO, Final, Protocol
 
+from payload_stores.buffers import fresh_buffer
 from payload_stores.errors import PayloadIntegrityError
 from payload_stores.multipart.file import open_ranges
 from payload_stores.multipart.sizes import PART_BYTES
@@ -38,8 +38,7 @@ def download_ranges(
         first_bytes: Size of that range.
         part_bytes: Size of the other ranges, except the last.
     """
-    # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
-    buffer = io.BytesIO(bytes(size))
+    buffer = fresh_buffer(size)
     with buffer.getbuffer() as view:
 
         def fill_part(start: int, end: int) -> None:

@@ -6,19 +6,22 @@ import io
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
+from payload_stores.buffers import fresh_buffer
 from payload_stores.multipart.sizes import PART_BYTES
 
 __all__ = ["PayloadFile", "open_ranges"]
 
 
-def open_ranges(size: int, fill: Callable[[memoryview, int], object]) -> BinaryIO:
+def open_ranges(size: int, fill: Callable[[memoryview, int], object], *, block_bytes: int = 1) -> BinaryIO:
     """Open a payload for reading and seeking; about one part is held in memory.
 
     Args:
         size: Size of the payload in bytes.
         fill: Downloads the range at a position into a buffer.
+        block_bytes: Size of the blocks that are transferred as a whole: a range ends with one, so that the next range
+            does not transfer it again.
     """
-    return cast("BinaryIO", io.BufferedReader(_RangedFile(size, fill), PART_BYTES))
+    return cast("BinaryIO", io.BufferedReader(_RangedFile(size, fill, block_bytes), PART_BYTES))
 
 
 class PayloadFile(io.RawIOBase):
@@ -52,9 +55,10 @@ class PayloadFile(io.RawIOBase):
 class _RangedFile(PayloadFile):
     """A payload as a file: each read requests a range."""
 
-    def __init__(self, size: int, fill: Callable[[memoryview, int], object]) -> None:
+    def __init__(self, size: int, fill: Callable[[memoryview, int], object], block_bytes: int) -> None:
         super().__init__(size)
         self._fill = fill
+        self._block_bytes = block_bytes
 
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer, or read up to the end of the payload.
@@ -66,7 +70,17 @@ class _RangedFile(PayloadFile):
             count = min(len(view), self._size - self._at)
             if count <= 0:
                 return 0
+            end = self._at + count
+            beyond = end % self._block_bytes if end < self._size else 0
+            count -= beyond if beyond < count else 0
             with view[:count] as part:
                 self._fill(part, self._at)
         self._at += count
         return count
+
+    def readall(self) -> bytes:
+        """Read the rest as one range; the inherited method requests 8 KiB at a time."""
+        buffer = fresh_buffer(max(0, self._size - self._at))
+        with buffer.getbuffer() as view:
+            self.readinto(view)
+        return buffer.getvalue()

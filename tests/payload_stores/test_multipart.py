@@ -243,3 +243,43 @@ def test_a_payload_is_opened_for_seeking() -> None:
         file.seek(PART_BYTES + 5)
         assert file.read(3) == DATA[PART_BYTES + 5 : PART_BYTES + 8]
     assert all(size <= PART_BYTES for _, size in asked)
+
+
+def test_a_range_ends_with_a_block() -> None:
+    """A block of which the end is missing would be transferred again for the next range."""
+    asked: list[tuple[int, int]] = []
+
+    def noted(part: memoryview, start: int) -> None:
+        asked.append((start, start + len(part)))
+        fill(part, start)
+
+    block_bytes = PART_BYTES // 8 - 4096
+    with open_ranges(len(DATA), noted, block_bytes=block_bytes) as file:
+        assert b"".join(iter(lambda: file.read(1 << 20), b"")) == DATA
+        assert all(end % block_bytes == 0 for _, end in asked[:-1])
+        assert [start for start, _ in asked[1:]] == [end for _, end in asked[:-1]]
+        file.seek(100)
+        asked.clear()
+        assert file.read(10) == DATA[100:110]
+        assert [(start, end % block_bytes) for start, end in asked] == [(100, 0)]
+    # Ranges within a block, as blocks larger than a range need them.
+    with open_ranges(len(DATA), fill, block_bytes=2 * PART_BYTES) as file:
+        assert b"".join(iter(lambda: file.read(1 << 20), b"")) == DATA
+
+
+def test_the_rest_is_one_range() -> None:
+    """Python's own files read it in blocks of 8 KiB: thousands of requests."""
+    asked: list[tuple[int, int]] = []
+
+    def noted(part: memoryview, start: int) -> None:
+        asked.append((start, len(part)))
+        fill(part, start)
+
+    with open_ranges(len(DATA), noted, block_bytes=1000) as file:
+        assert file.read() == DATA
+        assert asked == [(0, len(DATA))]
+        assert file.read() == b""
+        file.seek(len(DATA) + 5)
+        assert file.read() == b""
+        file.seek(5)
+        assert file.read() == DATA[5:]

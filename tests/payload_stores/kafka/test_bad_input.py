@@ -201,6 +201,18 @@ def test_chunks_of_two_sizes(
             call(url)
 
 
+@pytest.mark.parametrize("claimed", [1_500, 3_500])
+def test_chunks_that_differ_about_the_size(
+    broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str], claimed: int
+) -> None:
+    """Those that are there are the payload, whatever the first one claims."""
+    data = bytes(range(1, 251)) * 10
+    first = chunks("t/1", (data + data)[:claimed])[0]
+    another: Records = [(None, None, [])]  # so that four chunks fit between the offsets
+    offsets = write(broker, payloads, [first, *another, *chunks("t/1", data)[1:]])
+    assert store.download(reference(offsets[0], offsets[-1])) == data
+
+
 def test_offsets_that_lie(broker: KafkaBroker, store: KafkaStore, payloads: str, reference: Callable[..., str]) -> None:
     offsets = write(broker, payloads, chunks("t/1", bytes(4_500)))
     first, last = offsets[0], offsets[-1]

@@ -71,6 +71,18 @@ def test_payloads_in_order_are_read_without_assigning_again(
     assert [store.download(reference) for reference in reversed(references)] == payloads[::-1]
 
 
+def test_a_stream_is_read_without_assigning_again(
+    new_store: NewStore, takes: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ranges end with chunks: half a chunk would be fetched again, and all that was fetched after it."""
+    monkeypatch.setattr(readers, "_WAIT_S", 3600.0)
+    store = new_store()
+    payload = os.urandom(20_000_000)
+    with store.open(store.publish("t", payload)) as file:
+        assert b"".join(iter(lambda: file.read(1 << 20), b"")) == payload
+    assert takes == [False, False, True, True]  # its last chunk, which has the size, and three ranges
+
+
 def test_what_comes_after_an_end_that_was_seen(
     new_store: NewStore, takes: list[bool], topic: Callable[[int], tuple[str, str]]
 ) -> None:
