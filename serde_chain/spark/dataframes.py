@@ -174,7 +174,8 @@ def _apart(
             if name == VALUE and isinstance(by_column, FieldsPlan):
                 # What Python returns may be null where a value came.
                 exists = (columns[VALUE] if choices[VALUE].native else made[VALUE]).isNotNull()
-                step, own = read_for_steps(column, made[VALUE], exists, columns["headers"], by_column), True
+                # No earlier stage removes the header that names the fields: Spark need not compute those that are left.
+                step, own = read_for_steps(column, made[VALUE], exists, _told(columns), by_column), True
             work = in_own_step(work, step, beside=VALUE) if own else work.withColumns(step)
             made[name] = functions.col(column)
     steps = [f"{_DECODED}_{name}" for name in made]
@@ -263,6 +264,11 @@ def _sent(columns: Mapping[str, Column], native: Mapping[str, Choice], *, with_k
     return {name: column for name, column in columns.items() if name in used}
 
 
+def _told(columns: Mapping[str, Column]) -> dict[str, Column]:
+    """The columns that fetching a field needs."""
+    return {name: columns[name] for name in ("headers", *CONTEXT, KEY) if name in columns}
+
+
 def _by_column(
     work: DataFrame,
     made: Mapping[str, Column],
@@ -286,13 +292,12 @@ def _by_column(
         The DataFrame with the steps that fetch fields, the values and headers, and the names of the steps' columns.
     """
     headers = made["headers"]
-    # No earlier stage removes the header that names the fields, so Spark can leave out what they do remove.
-    beside = {name: columns[name] for name in ("headers", *CONTEXT, KEY) if name in columns}
     removed = [(functions.lit(True), each) for each in LargeFieldsDeserializer.removed_headers]
     # Asked outside of a lambda function, in which the name would be that of the value with its fields.
     is_tombstone = columns[VALUE].isNull()
     left = functions.when(is_tombstone, headers).otherwise(without_removed(headers, removed))
-    work, value, names = in_steps(work, f"{_DECODED}_{VALUE}", beside, config, plan, nullable=nullable)
+    told = tuple(_told(columns))
+    work, value, names = in_steps(work, f"{_DECODED}_{VALUE}", config, plan, told=told, nullable=nullable)
     return work, {VALUE: value, "headers": left}, names
 
 

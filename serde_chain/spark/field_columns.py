@@ -13,7 +13,7 @@ from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.spark.own_steps import in_own_step
 from serde_chain.spark.plan.arguments import FAILFAST, check_mode
-from serde_chain.spark.plan.field_columns import FetchPlan, FieldColumn, FieldsPlan, plan_fields
+from serde_chain.spark.plan.field_columns import FetchPlan, FieldsPlan, plan_fields
 from serde_chain.spark.plan.kafka import ColumnOrName, as_column, called, typed_columns
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
@@ -28,7 +28,7 @@ __all__ = ["in_steps", "read_for_steps", "resolve_fields"]
 _FETCH: Final = "serde_chain.spark.worker.field_columns:fetch_batches"
 _ENTRIES: Final = "array<struct<path: string>>"
 
-_CROSSING: Final = "__serde_chain_fields"
+_RECORD: Final = "__serde_chain_record"
 _FIELD: Final = "__serde_chain_field_{}"
 
 
@@ -85,33 +85,37 @@ def resolve_fields(
     beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset)
     whole = as_column(value)
     crossing = marked(beside["headers"], plan.markers) & whole.isNotNull()
+    record = _record(crossing, beside)
     made = _checked(whole, crossing, beside["headers"], plan)
     for column in plan.columns:
-        made = made.withField(_quoted(column.path), _fetched(whole, crossing, beside, loaded, column, mode=mode))
+        work = FetchPlan(loaded, column, tuple(beside), mode)
+        made = made.withField(_quoted(column.path), _fetched(whole, record, work))
     return called("resolve_fields", value, made)
 
 
-def read_for_steps(name: str, value: Column, exists: Column, headers: Column, plan: FieldsPlan) -> dict[str, Column]:
+def read_for_steps(
+    name: str, value: Column, exists: Column, beside: Mapping[str, Column], plan: FieldsPlan
+) -> dict[str, Column]:
     """The columns of a step that reads values, for the steps of :func:`in_steps` behind it.
 
     Args:
         name: The name of the column with the values.
         value: The values.
         exists: Whether there is a value.
-        headers: The records' headers.
+        beside: The columns ``headers`` and, if known, others of Spark's Kafka source.
         plan: The columns to fetch.
     """
-    crossing = marked(headers, plan.markers) & exists
-    return {name: _checked(value, crossing, headers, plan), _CROSSING: crossing}
+    crossing = marked(beside["headers"], plan.markers) & exists
+    return {name: _checked(value, crossing, beside["headers"], plan), _RECORD: _record(crossing, beside)}
 
 
 def in_steps(
     frame: DataFrame,
     value: str,
-    beside: Mapping[str, Column],
     config: Mapping[str, object],
     plan: FieldsPlan,
     *,
+    told: tuple[str, ...],
     nullable: bool,
 ) -> tuple[DataFrame, Column, tuple[str, ...]]:
     """Fetch each column in a step of its own; Spark drops the steps whose columns a query does not use.
@@ -121,46 +125,44 @@ def in_steps(
     Args:
         frame: The DataFrame, with the columns of :func:`read_for_steps`.
         value: The name of the struct column with the values.
-        beside: The columns ``headers`` and, if known, others of Spark's Kafka source.
         config: Flat configuration.
         plan: The columns.
+        told: The names of the columns that :func:`read_for_steps` was given.
         nullable: Whether values may be null. Spark then takes apart less: see docs/spark-execution.md.
 
     Returns:
         The DataFrame with the steps, the values as a column of it, and the names of the columns that they are made of.
     """
-    whole, crossing = functions.col(value), functions.col(_CROSSING)
+    whole, record = functions.col(value), functions.col(_RECORD)
     fetched: dict[tuple[str, ...], Column] = {}
     for number, column in enumerate(plan.columns):
         name = _FIELD.format(number)
-        made = _fetched(whole, crossing, beside, config, column, mode=FAILFAST)
-        frame = in_own_step(frame, {name: made}, beside=value)
+        work = FetchPlan(config, column, told, FAILFAST)
+        frame = in_own_step(frame, {name: _fetched(whole, record, work)}, beside=value)
         fetched[column.path] = functions.col(name)
     kind = cast(StructType, spark_of(plan.value.arrow_type))
     made = _with(whole, fetched) if nullable else _made_of(whole, kind, fetched)
-    return frame, made, (_CROSSING, *map(_FIELD.format, range(len(plan.columns))))
+    return frame, made, (_RECORD, *map(_FIELD.format, range(len(plan.columns))))
 
 
-def _fetched(
-    value: Column,
-    crossing: Column,
-    beside: Mapping[str, Column],
-    config: Mapping[str, object],
-    column: FieldColumn,
-    *,
-    mode: str,
-) -> Column:
+def _record(crossing: Column, beside: Mapping[str, Column]) -> Column:
+    """What the workers need to know of a record with references, as JSON; null for all other records.
+
+    A single text, since each column of a Python step costs for all rows, also where it is null.
+    """
+    told = {**beside, "headers": last_header(beside["headers"], HEADER)}
+    whole = functions.to_json(functions.struct(*(column.alias(name) for name, column in told.items())))
+    return functions.when(crossing, whole)
+
+
+def _fetched(value: Column, record: Column, work: FetchPlan) -> Column:
     """A column within values, with payloads in place of references."""
-    found = value
-    for step in column.path:
+    found, has_references = value, record.isNotNull()
+    for step in work.column.path:
         found = found.getField(step)
-    # One header as bytes, since lists of structs cost several times as much, also for rows where they are null.
-    arguments = {"value": found, "header": last_header(beside["headers"], HEADER)}
-    arguments |= {name: argument for name, argument in beside.items() if name != "headers"}
-    work = FetchPlan(config, tuple(arguments), column, mode)
-    fetch = make_udf(f"fetch_field[{column.name}]", _FETCH, work, spark_of(column.arrow_type), once=False)
-    fetched = fetch(*[functions.when(crossing, argument) for argument in arguments.values()])
-    return functions.when(crossing, fetched).otherwise(found)
+    fetch = make_udf(f"fetch_field[{work.column.name}]", _FETCH, work, spark_of(work.column.arrow_type), once=False)
+    fetched = fetch(functions.when(has_references, found), record)
+    return functions.when(has_references, fetched).otherwise(found)
 
 
 def _checked(value: Column, crossing: Column, headers: Column, plan: FieldsPlan) -> Column:

@@ -108,6 +108,9 @@ def test_queries_of_small_fields(spark: SparkSession, tmp_path: Path, engine: st
     assert STEP in stamps
     # The value is read once, and headers are not made for a step that needs one of them.
     assert (stamps.count(" [decode("), "__serde_chain_headers" in stamps) == (engine == "arrow", False)
+    # Nor do Kafka's columns come to it: it gets the field, and one text that describes the record.
+    step = next(line for line in stamps.splitlines() if f"[{STEP}[" in line)
+    assert ("headers#" in step, "offset#" in step) == (False, False)
     assert [len(SMALL["two fields"](each).collect()) for each in (alerts, full)] == [COUNT + 1, COUNT]
     assert {each["avg(flux)"] for each in SMALL["aggregate"](alerts).collect()} == {None, 4.5, 5.5, 6.5}
     assert len(NEVER_NULL["not null"](full).collect()) == COUNT

@@ -1,19 +1,26 @@
 """What queries of JSON and Protobuf fetch: the values of Avro are in ``test_fetched.py``."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import descriptor_pb2
+from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
+from serde_chain.base import Data, Deserializer, RemovedHeaders
+from serde_chain.errors import ConfigError
+from serde_chain.record import get_header, remove_headers
 from serde_chain.spark import decode, explain
+from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
 from tests.spark.counting import counting, downloads
 from tests.spark.records import encoded, kafka, row
 from tests.spark.test_decode import plan_of
 
 COUNT = 6
+ENGINES = ["arrow", "native"]
 # Conditions on Kafka's columns, with the offsets that they keep.
 FILTERS = {
     "partition = 0 and offset < 3": {0, 2},
@@ -107,3 +114,60 @@ def test_small_fields_of_messages(spark: SparkSession, tmp_path: Path) -> None:
     assert "fields: each fetched by the queries that use it (stamp)" in explain(config)
     text = settings(tmp_path, "json, large-fields")
     assert "fields: fetched with the value (the fields are unknown before the values are read)" in explain(text)
+
+
+class OwnMark(LargeFieldsDeserializer):
+    """Marks its records by a header of its own."""
+
+    def marker_headers(self) -> frozenset[str]:
+        return frozenset({"own-mark"})
+
+
+class Voids(Deserializer[bytes]):
+    """Drops the references of records that are marked as void."""
+
+    takes = gives = Data.BYTES
+    removed_headers = (RemovedHeaders("void", frozenset({"large-fields"})),)
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        if data is not None and get_header(ctx, "void") is not None:
+            remove_headers(ctx, ("large-fields",))
+        return data
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    ("stages", "reason"),
+    [
+        (["avro", OwnMark], "the last stage marks records with references by another header than large-fields"),
+        ([Voids, "avro", "large-fields"], "an earlier stage removes large-fields"),
+    ],
+)
+def test_headers_that_do_not_tell_of_references(
+    spark: SparkSession, tmp_path: Path, stages: list[Any], reason: str, engine: str
+) -> None:
+    """All fields are then fetched with the value."""
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # pyspark's
+    fields = [{"name": "flux", "type": "double"}, {"name": "stamp", "type": "string"}]
+    config = settings(tmp_path, "avro, large-fields") | {
+        "avro.schema": {"type": "record", "name": "R", "fields": fields}
+    }
+    rows = []
+    for at in range(COUNT):
+        headers: list[Any] = []
+        value = encoded(config, {"flux": float(at), "stamp": stamp(at)}, headers)
+        headers += [("own-mark", b""), *([("void", b"")] if at == 2 else [])]
+        rows.append(row(value, headers, at))
+    config["value.deserializers"] = stages
+    if Voids in stages and engine == "native":
+        with pytest.raises(ConfigError, match="all records pass through Python for Voids"):
+            kafka(spark, rows).transform(decode(config, engine=engine))
+        return
+    alerts = kafka(spark, rows).transform(decode(config, engine=engine))
+    assert f"fields: fetched with the value ({reason})" in explain(config)
+    found = {each["offset"]: each["stamp"] for each in alerts.select("offset", "value.stamp").collect()}
+    voided = {2} if Voids in stages else set()
+    assert {at for at, text in found.items() if text != stamp(at)} == voided
+    assert downloads(tmp_path).total() == COUNT - len(voided)
+    alerts.select("value.flux").collect()
+    assert downloads(tmp_path).total() == COUNT - len(voided)

@@ -65,8 +65,9 @@ QUERIES: dict[str, tuple[Query, int]] = {
 }
 
 
-def test_queries_of_payloads(spark: SparkSession, tmp_path: Path) -> None:
-    alerts = kafka(spark, sent(settings(tmp_path))).transform(decode(settings(tmp_path), engine="native"))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_queries_of_payloads(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    alerts = kafka(spark, sent(settings(tmp_path))).transform(decode(settings(tmp_path), engine=engine))
     for name, (query, expected) in QUERIES.items():
         assert downloads(tmp_path).total() == 0, name
         query(alerts).collect()
@@ -119,10 +120,11 @@ ACTIONS: dict[str, Callable[[DataFrame], object]] = {
 }
 
 
-def test_few_rows(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", ENGINES)
+def test_few_rows(spark: SparkSession, tmp_path: Path, engine: str) -> None:
     """Limits before decode hold exactly."""
     config = settings(tmp_path)
-    rows = kafka(spark, sent(config)).limit(3).transform(decode(config, engine="native"))
+    rows = kafka(spark, sent(config)).limit(3).transform(decode(config, engine=engine))
     for columns in ("value.stamp", "value.*"):
         for name, action in ACTIONS.items():
             assert downloads(tmp_path).total() == 0

@@ -8,10 +8,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from payload_stores.plugins import require
-from serde_chain.base import DescribesFields, FieldType, removed_headers_of
+from serde_chain.base import DescribesFields, FieldType, RemovedHeaders, removed_headers_of
 from serde_chain.base.kinds import moves_fields
 from serde_chain.catalogue import DESERIALIZE, stage_type
 from serde_chain.chain import DeserializerChain
@@ -70,17 +70,19 @@ class FetchPlan:
     """The work of a function that fetches one column.
 
     Attributes:
+        columns: The function's arguments: the column, and the record as JSON, null without references.
         config: The whole configuration, flat.
-        columns: The function's arguments: ``value``, which is the column, ``header``, which is the value of the header
-            ``large-fields``, and others of Spark's Kafka source.
         column: The column.
+        told: The columns of Spark's Kafka source in the record; of its ``headers``, only the value of ``large-fields``.
         mode: The mode.
         python: The driver's interpreter, for messages.
     """
 
+    columns: ClassVar = ("value", "record")
+
     config: Mapping[str, object] = field(repr=False)
-    columns: tuple[str, ...]
     column: FieldColumn
+    told: tuple[str, ...]
     mode: str
     python: str = field(default_factory=lambda: sys.executable)
 
@@ -110,17 +112,16 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         removes = removed_headers_of(chain.stages[:-1])
         own = config if last.configured is None else last.configured[0]
     whole = plan_field(config, is_key=False)
-    if markers != {HEADER} or any(HEADER in each.names for each in removes or ()):
-        return f"records with references do not arrive with the header {HEADER}"
+    if (missing := _why_without_header(markers, removes)) is not None:
+        return missing
     if not has_arrow_udfs():
         return "pyspark has no Arrow UDFs"
     if whole is None or kind is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
         return "the fields are unknown before the values are read"
     wanted, others = _divide(kind, PATHS.read(own))
     columns = _columns(whole.arrow_type, wanted)
-    if columns is None or len(columns) > MOST_COLUMNS:
-        several = f"{len(columns or ())} columns may hold references: name those that do in {PATHS.name}"
-        return "the values are unions" if columns is None else several
+    if isinstance(columns, str):
+        return columns
     value = FieldPlan(
         is_key=False,
         arrow_type=whole.arrow_type,
@@ -152,16 +153,23 @@ def plan_value(
         MissingDependencyError: A package is not installed.
     """
     fields = plan_fields(config)
-    if isinstance(fields, FieldsPlan):
-        if mode != FAILFAST:
-            fields = f"{mode} checks all fields of a record"
-        elif counts:
-            fields = "their requests are counted"
-        elif fields.value.removes is None:
-            fields = "an earlier stage may change any header"
-        else:
+    # First what no other configuration changes.
+    if fields is not None and mode != FAILFAST:
+        fields = f"{mode} checks all fields of a record"
+    elif fields is not None and counts:
+        fields = "their requests are counted"
+    elif isinstance(fields, FieldsPlan):
+        if fields.value.removes is not None:
             return fields.value, fields
+        fields = "an earlier stage may change any header"
     return plan_field(config, is_key=False), fields
+
+
+def _why_without_header(markers: frozenset[str], removes: Sequence[RemovedHeaders] | None) -> str | None:
+    """Why records with references may not have the header that tells of them; None if they do."""
+    if markers != {HEADER}:
+        return f"the last stage marks records with references by another header than {HEADER}"
+    return f"an earlier stage removes {HEADER}" if any(HEADER in each.names for each in removes or ()) else None
 
 
 def _divide(kind: FieldType, patterns: Sequence[Pattern] | None) -> tuple[list[Path], list[Path]]:
@@ -173,18 +181,21 @@ def _divide(kind: FieldType, patterns: Sequence[Pattern] | None) -> tuple[list[P
     return [path for path in every if path in named], [path for path in every if path not in named]
 
 
-def _columns(kind: Any, paths: Iterable[Path]) -> tuple[FieldColumn, ...] | None:
-    """The columns with these fields; None if one is in no column of its own."""
-    columns: dict[tuple[str, ...], FieldColumn] = {}
+def _columns(kind: Any, paths: Iterable[Path]) -> tuple[FieldColumn, ...] | str:
+    """The columns with these fields; the reason if they cannot be fetched by themselves."""
+    found: dict[tuple[str, ...], FieldColumn] = {}
     for path in paths:
         column = _column(kind, path)
         if column is None:
-            return None
-        columns[column.path] = column
+            return "the values are unions"
+        found[column.path] = column
     # A union's column may contain others.
-    return tuple(
-        column for path, column in columns.items() if not any(path[:at] in columns for at in range(1, len(path)))
+    columns = tuple(
+        column for path, column in found.items() if not any(path[:at] in found for at in range(1, len(path)))
     )
+    if len(columns) > MOST_COLUMNS:
+        return f"{len(columns)} columns may hold references: name those that do in {PATHS.name}"
+    return columns
 
 
 def _column(kind: Any, path: Path) -> FieldColumn | None:

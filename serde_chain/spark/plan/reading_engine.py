@@ -55,6 +55,12 @@ _log: Final = logging.getLogger(__name__)
 # With 200 branches, Spark generates more code for a query than Java compiles, and then takes minutes.
 _MOST_BRANCHES: Final = 20
 
+_UNREADABLE: Final = {
+    CONTAINER: "each record is a container file with its own schema",
+    RECORD_KEY: "the schema is in the record's key",
+    HEADER: "the schema's id is in a header",
+}
+
 
 @dataclass(frozen=True)
 class Branch:
@@ -136,9 +142,7 @@ def choose(
         return Choice(ARROW, "as requested")
     try:
         with DeserializerChain.from_config(config, is_key=field.is_key) as chain:
-            choice = _native(chain, field, mode=mode, topics=topics)
-            if engine == AUTO:
-                _check_is_faster(choice, chain.stages)
+            choice = _native(chain, field, mode=mode, topics=topics, only_if_faster=engine == AUTO)
         if choice.kind == "avro":
             _try(choice, field, mode, session or SparkSession.getActiveSession(), is_requested=engine == NATIVE)
     except _NotNativeError as reason:
@@ -163,16 +167,15 @@ def why_not_compiled(stage: AvroDeserializer) -> str | None:
     return stage.batch_form().refusal if library() else f"serde-chain is {absence()}"
 
 
-def _check_is_faster(choice: Choice, stages: Sequence[object]) -> None:
-    """Refuse ``from_avro`` where a Python step is needed beside it: the compiled part then costs less in that step.
+def _slower(stage: AvroDeserializer, markers: frozenset[str]) -> _NotNativeError | None:
+    """Why ``from_avro`` costs more than the compiled part in a Python step that is needed beside it, if it does.
 
-    Raises:
-        _NotNativeError: It is.
+    The driver's compiled part decides. Workers without one read with fastavro, unless ``avro.native`` is ``on``.
     """
-    compiled = (why_not_compiled(stage) is None for stage in stages if isinstance(stage, AvroDeserializer))
-    if choice.crosses and any(compiled):
-        needs = "follows references" if choice.markers else "reads schema ids registered later"
-        raise _NotNativeError(f"Python {needs}, and its compiled reader costs less than from_avro beside that")
+    if why_not_compiled(stage) is not None:
+        return None
+    needs = "follows references" if markers else "reads schema ids registered later"
+    return _NotNativeError(f"Python {needs}, and its compiled reader costs less than from_avro beside that")
 
 
 @lru_cache(maxsize=128)
@@ -181,7 +184,9 @@ def _warn(message: str) -> None:
     _log.warning("%s", message)
 
 
-def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Sequence[str]) -> Choice:
+def _native(
+    chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Sequence[str], only_if_faster: bool
+) -> Choice:
     stages, with_fields = list(chain.stages[: field.stages]), frozenset[str]()
     if moves_fields(stages[-1]):
         with_fields = stages.pop().marker_headers()
@@ -201,7 +206,8 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
     config, is_key = last.configured
     if MAX_PARTS.read(config) is not None:
         raise _NotNativeError(f"{MAX_PARTS.name} limits records, and from_avro does not check that")
-    branches, reader, open_ended = _branches(config, is_key=is_key, topics=topics)
+    slower = _slower(last, markers) if only_if_faster else None
+    branches, reader, open_ended = _branches(config, is_key=is_key, topics=topics, slower=slower, follows=bool(markers))
     branches = _resolvable(branches, reader, open_ended=open_ended)
     writers = [AvroSchema.parse(branch.schema) for branch in branches]
     if (names := aliases_not_told_apart(reader, writers)) is not None:
@@ -224,21 +230,32 @@ def _native(chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Se
 
 
 def _branches(
-    config: Mapping[str, object], *, is_key: bool, topics: Sequence[str]
+    config: Mapping[str, object],
+    *,
+    is_key: bool,
+    topics: Sequence[str],
+    slower: _NotNativeError | None,
+    follows: bool,
 ) -> tuple[tuple[Branch, ...], AvroSchema, bool]:
-    """The writers' schemas, the schema to read into, and whether other writers' schemas may occur."""
+    """The writers' schemas, the schema to read into, and whether other writers' schemas may occur.
+
+    Args:
+        config: The stage's configuration.
+        is_key: Whether it reads keys.
+        topics: As for :func:`choose`.
+        slower: Why Python is faster where rows may have to pass through it, if it is.
+        follows: Whether Python follows references.
+    """
     framing, of_registry = named_framing(FRAMING, config, is_key=is_key)
     own, target = read_schema(config), read_schema(config, READER_SCHEMA)
     reader = target or own
     if reader is None:  # the column's type would be unknown too
         raise _NotNativeError("no schema to read into is configured")
     _check(reader)
-    if framing == CONTAINER:
-        raise _NotNativeError("each record is a container file with its own schema")
-    if framing == RECORD_KEY:
-        raise _NotNativeError("the schema is in the record's key")
-    if framing == HEADER:
-        raise _NotNativeError("the schema's id is in a header")
+    if framing in _UNREADABLE:
+        raise _NotNativeError(_UNREADABLE[framing])
+    if slower is not None and (follows or of_registry is not None):  # before the registry is asked
+        raise slower
     if of_registry is not None:
         return _registered(config, of_registry, reader, is_key=is_key, topics=topics), reader, True
     if own is None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import pickle
-from collections.abc import Iterator
+from base64 import b64decode
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from payload_stores.plugins import require
@@ -72,20 +74,21 @@ class _Fetcher:
 
     def fetch(self, arrays: tuple[Any, ...], steps: Steps) -> Iterator[Any]:
         """Fetch the fields of one batch, in one or several parts."""
-        columns = dict(zip(self._plan.columns, arrays, strict=True))
-        name, header = self._plan.column.name, columns["header"]
-        if header.null_count == len(header):
-            yield cast(columns["value"], self._plan.column.arrow_type)
+        values, records = arrays
+        if records.null_count == len(records):
+            yield cast(values, self._plan.column.arrow_type)
             return
+        told = [{} if record is None else json.loads(record) for record in records.to_pylist()]
+        headers = _bytes_of(told, "headers")
         batch = Batch(
-            self._arrow.nulls(len(header), self._arrow.binary()),
-            [None if value is None else [(HEADER, value)] for value in header.to_pylist()],
-            topic=columns.get("topic"),
-            keys=columns.get("key"),
-            positions={name: columns[name] for name in _POSITIONS if name in columns},
-            columns=[name],
+            self._arrow.nulls(len(told), self._arrow.binary()),
+            [None if header is None else [(HEADER, header)] for header in headers],
+            topic=[record.get("topic") for record in told] if "topic" in self._plan.told else None,
+            keys=_bytes_of(told, "key") if "key" in self._plan.told else None,
+            positions={name: [record.get(name) for record in told] for name in _POSITIONS if name in self._plan.told},
+            columns=[self._plan.column.name],
         )
-        batch.take(self._wrapped(columns["value"]))
+        batch.take(self._wrapped(values))
         for part in (part for step in steps.cut(batch) for part in self._run.read_parts(step, _PART_BYTES)):
             for row in sorted(part.errors):
                 if self._plan.mode == FAILFAST or not part.errors[row].about_record:
@@ -100,3 +103,9 @@ class _Fetcher:
         for step in reversed(self._plan.column.path):
             column = self._arrow.StructArray.from_arrays([column], names=[step])
         return column
+
+
+def _bytes_of(records: Sequence[Mapping[str, Any]], name: str) -> list[bytes | None]:
+    """Bytes of records, of which Spark makes base64; None where they are null."""
+    texts = (record.get(name) for record in records)
+    return [None if text is None else b64decode(text) for text in texts]

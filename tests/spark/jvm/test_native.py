@@ -247,16 +247,31 @@ def test_an_id_whose_schema_does_not_resolve(
 
 
 def test_a_registry_that_is_down_when_the_query_is_planned(config: Config, caplog: pytest.LogCaptureFixture) -> None:
-    """One warning, however often the query is planned."""
+    """One warning, however often the query is planned; none from the compiled reader, which needs no answer."""
     config |= {"schema.registry.url": "http://127.0.0.1:1", "schema.registry.max.retries": "0"}
+    asked = {**config, "avro.native": "off"}
     reading_engine._warn.cache_clear()
     for _ in range(2):
-        assert "value: arrow (the schema registry failed to return the topics' schemas" in explain(config, topics="a")
+        assert "value: arrow (the schema registry failed to return the topics' schemas" in explain(asked, topics="a")
+    if library() is not None:
+        assert "its compiled reader costs less" in explain(config, topics="a")
     assert [each.message.partition(":")[0] for each in caplog.records if each.name == reading_engine.__name__] == [
         "Python reads the values of a"
     ]
     with pytest.raises(SchemaRegistryError):
         explain(config, topics="alerts", engine="native")
+
+
+def test_a_topic_that_the_registry_does_not_know(
+    spark: SparkSession, registry: SchemaRegistry, config: Config, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Told once, by the queries themselves; their records are read in Python."""
+    config |= {"schema.registry.url": registry.url, "value.deserializers": "avro", "avro.native": "off"}
+    reading_engine._warn.cache_clear()
+    for mode in ("FAILFAST", "PERMISSIVE"):
+        kafka(spark, []).transform(decode(config, topics="misspelt", mode=mode)).collect()
+    (said,) = [each.message for each in caplog.records if each.name == reading_engine.__name__]
+    assert said.startswith("Python reads the values of misspelt: the schema registry failed")
 
 
 @pytest.mark.full

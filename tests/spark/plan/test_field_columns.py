@@ -1,0 +1,82 @@
+"""Which chains have fields that queries fetch one by one, and the reason where they have not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serde_chain.base import Data, Deserializer, RemovedHeaders
+from serde_chain.spark.plan.field_columns import FieldsPlan, plan_fields, plan_value
+from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
+
+Config = dict[str, Any]
+
+
+class OwnMark(LargeFieldsDeserializer):
+    """Marks its records by a header of its own."""
+
+    def marker_headers(self) -> frozenset[str]:
+        return frozenset({"own-mark"})
+
+
+class Voids(Deserializer[bytes]):
+    """Drops the references of records that are marked as void."""
+
+    takes = gives = Data.BYTES
+    removed_headers = (RemovedHeaders("void", frozenset({"large-fields"})),)
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return data
+
+
+class Unknown(Deserializer[bytes]):
+    """May do anything with the headers."""
+
+    takes = gives = Data.BYTES
+
+    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
+        return data
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Config:
+    return {"large.message.payload.store.class": "local", "local.path": str(tmp_path), "avro.schema": schema("stamp")}
+
+
+def schema(*names: str) -> str:
+    return json.dumps({"type": "record", "name": "R", "fields": [{"name": name, "type": "bytes"} for name in names]})
+
+
+@pytest.mark.parametrize(
+    ("stages", "reason"),
+    [
+        (["avro", OwnMark], "the last stage marks records with references by another header than large-fields"),
+        ([Voids, "avro", "large-fields"], "an earlier stage removes large-fields"),
+        ([Unknown, "avro", "large-fields"], "an earlier stage may change any header"),
+    ],
+)
+def test_headers_that_do_not_tell_of_references(config: Config, stages: list[Any], reason: str) -> None:
+    value, fields = plan_value(config | {"value.deserializers": stages}, "FAILFAST")
+    assert value is not None
+    assert (value.stages, fields) == (None, reason)
+
+
+def test_the_reason_is_one_that_counts(config: Config) -> None:
+    """Not what the user could change to no effect, as the paths in a mode that checks all fields."""
+    config |= {"value.deserializers": "avro, large-fields"}
+    many = config | {"avro.schema": schema(*(f"f{at}" for at in range(21)))}
+    several = "21 columns may hold references: name those that do in large.fields.paths"
+    assert plan_fields(many) == several
+    for settings in (config, many):
+        assert plan_value(settings, "PERMISSIVE")[1] == "PERMISSIVE checks all fields of a record"
+        assert plan_value(settings, "FAILFAST", counts=True)[1] == "their requests are counted"
+    assert plan_value(many, "FAILFAST")[1] == several
+    assert isinstance(plan_value(config, "FAILFAST")[1], FieldsPlan)
+
+
+def test_values_that_are_unions(config: Config) -> None:
+    of_two = [json.loads(schema("stamp")), {**json.loads(schema("stamp")), "name": "S"}]
+    config |= {"value.deserializers": "avro, large-fields", "avro.schema": json.dumps(of_two)}
+    assert plan_fields(config) == "the values are unions"
+    assert plan_fields(config | {"value.deserializers": "avro"}) is None
