@@ -70,3 +70,17 @@ class _RangedFile(PayloadFile):
                 self._fill(part, self._at)
         self._at += count
         return count
+
+    def readall(self) -> bytes:
+        """Read up to the end of the payload, in parts: the inherited method requests 8 KiB at a time.
+
+        Raises:
+            PayloadStoreError: As for a download.
+        """
+        # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
+        rest = io.BytesIO(bytes(max(0, self._size - self._at)))
+        with rest.getbuffer() as view:
+            for start in range(0, len(view), PART_BYTES):
+                with view[start : start + PART_BYTES] as part:
+                    self.readinto(part)
+        return rest.getvalue()

@@ -243,3 +243,18 @@ def test_a_payload_is_opened_for_seeking() -> None:
         file.seek(PART_BYTES + 5)
         assert file.read(3) == DATA[PART_BYTES + 5 : PART_BYTES + 8]
     assert all(size <= PART_BYTES for _, size in asked)
+
+
+@pytest.mark.parametrize("start", [0, 5, len(DATA) - 1, len(DATA), len(DATA) + 1])
+def test_the_rest_of_a_payload_is_requested_in_parts(start: int) -> None:
+    asked: list[int] = []
+
+    def noted(part: memoryview, at: int) -> None:
+        asked.append(len(part))
+        fill(part, at)
+
+    with open_ranges(len(DATA), noted) as file:
+        file.seek(start)
+        assert file.read() == DATA[start:]
+    rest = max(0, len(DATA) - start)
+    assert asked == [PART_BYTES] * (rest // PART_BYTES) + [rest % PART_BYTES] * (rest % PART_BYTES > 0)
