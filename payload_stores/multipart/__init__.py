@@ -1,6 +1,6 @@
 """Transfers of large payloads for all object stores: parallel parts and ranges, files in blocks."""
 
-from payload_stores.multipart.download import Answer, Downloads, Source, UnderWay, download_ranges
+from payload_stores.multipart.download import UnderWay, download_ranges
 from payload_stores.multipart.file import PayloadFile, open_ranges
 from payload_stores.multipart.sizes import MAX_PARTS, PARALLEL, PART_BYTES
 from payload_stores.multipart.upload import Blocks, put_parts, read_parts, released, slices, stream_digest
@@ -10,12 +10,9 @@ __all__ = [
     "MAX_PARTS",
     "PARALLEL",
     "PART_BYTES",
-    "Answer",
     "Blocks",
     "DaemonPool",
-    "Downloads",
     "PayloadFile",
-    "Source",
     "UnderWay",
     "download_ranges",
     "open_ranges",

@@ -79,8 +79,14 @@ class _RangedFile(PayloadFile):
         return count
 
     def readall(self) -> bytes:
-        """Read the rest as one range; the inherited method requests 8 KiB at a time."""
-        buffer = fresh_buffer(max(0, self._size - self._at))
-        with buffer.getbuffer() as view:
-            self.readinto(view)
-        return buffer.getvalue()
+        """Read up to the end of the payload, in parts: the inherited method requests 8 KiB at a time.
+
+        Raises:
+            PayloadStoreError: As for a download.
+        """
+        rest, done = fresh_buffer(max(0, self._size - self._at)), 0
+        with rest.getbuffer() as view:
+            while done < len(view):
+                with view[done : done + PART_BYTES] as part:
+                    done += self.readinto(part)
+        return rest.getvalue()

@@ -7,12 +7,12 @@ before it enters an error: addresses may contain signatures, and obstore's descr
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from html import unescape
 from http import HTTPStatus
 from typing import Final
 
+from payload_stores.buckets.errors import FULL, SKEWED, Errors, Meaning, Refusal, Row, is_about_checksums, row_of
 from payload_stores.errors import (
     PayloadAccessDeniedError,
     PayloadIntegrityError,
@@ -24,9 +24,9 @@ from payload_stores.errors import (
 )
 from payload_stores.plugins import require
 
-__all__ = ["Errors", "status_of"]
+__all__ = ["ObjectErrors", "status_of"]
 
-_Meaning = tuple[type[PayloadStoreError], str | None]
+_Advice = tuple[type[PayloadStoreError], str | None]
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
@@ -38,7 +38,6 @@ _QUERY: Final = re.compile(r"\?[^\s\"'<>)]+")
 # Metadata services with credentials for the clouds' own machines; obstore's fallback without configured credentials.
 _METADATA: Final = re.compile(r"169\.254\.169\.254|169\.254\.170\.2\b|metadata\.google\.internal")
 
-_OF_CHECKSUMS: Final = re.compile(r"x-amz-(?:sdk-)?checksum|x-amz-content-sha256|UNSIGNED-PAYLOAD", re.IGNORECASE)
 _WITHOUT_CHECKSUMS: Final = (
     "objects.unsigned_payload = false, which signs the payload and sends no checksum, may help with this server"
 )
@@ -51,34 +50,29 @@ _ODD_NAME: Final = frozenset(
     {"KeyTooLongError", "KeyTooLong", "InvalidResourceName", "OutOfRangeInput", "InvalidUri", "XMinioInvalidObjectName"}
 )
 _TOO_LARGE: Final = frozenset({"EntityTooLarge", "MaxMessageLengthExceeded", "RequestBodyTooLarge"})
-_FULL: Final = frozenset({"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "InsufficientCapacity"})
 _ELSEWHERE: Final = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed"})
 
-_MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None], ...]] = (
-    (_NO_BUCKET, PayloadStoreError, "Check the bucket or container of objects.url, and objects.endpoint"),
-    (
-        frozenset({"RequestTimeTooSkewed"}),
-        PayloadAccessDeniedError,
-        "Set the clock of this machine: signatures are valid for 15 minutes",
-    ),
-    (_ODD_NAME, UntrustedReferenceError, "No payload can have this name; to publish it, shorten objects.url"),
-    (_TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
-    (
+_ROWS: Final = (
+    Row(_NO_BUCKET, PayloadStoreError, "Check the bucket or container of objects.url, and objects.endpoint"),
+    SKEWED,
+    Row(_ODD_NAME, UntrustedReferenceError, "No payload can have this name; to publish it, shorten objects.url"),
+    Row(_TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
+    Row(
         # Two writers of one name; Azure drops the parts of one when the other finishes.
         frozenset({"InvalidBlockList", "ConditionalRequestConflict", "OperationAborted"}),
         PayloadStoreUnavailableError,
         "Another writer has written the same object meanwhile",
     ),
-    (_FULL, PayloadStoreUnavailableError, "The server has no space left"),
+    FULL,
 )
 
-_STATUSES: Final[Mapping[int, _Meaning]] = {
+_STATUSES: Final[Mapping[int, _Advice]] = {
     401: (PayloadAccessDeniedError, _CREDENTIALS),
     403: (PayloadAccessDeniedError, _CREDENTIALS),
     408: (PayloadStoreUnavailableError, None),
     413: (PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
     429: (PayloadStoreUnavailableError, None),
-    507: (PayloadStoreUnavailableError, "The server has no space left"),
+    507: (FULL.kind, FULL.hint),
 }
 # Messages of obstore itself.
 _SIGNS: Final[tuple[tuple[str, type[PayloadStoreError], str | None], ...]] = (
@@ -98,8 +92,8 @@ def status_of(error: Exception) -> int:
     return int(match[1]) if match else 0
 
 
-class Errors:
-    """Converts the errors of one store.
+class ObjectErrors(Errors):
+    """Converts errors of obstore.
 
     Args:
         scheme: Scheme of the store's references.
@@ -107,33 +101,25 @@ class Errors:
     """
 
     def __init__(self, scheme: str, secrets: Sequence[str]) -> None:
-        self._scheme = scheme
+        super().__init__(scheme)
         self._secrets = tuple(secret for secret in secrets if secret)
 
-    @contextmanager
-    def translated(self, *, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
-        """Convert every error of obstore to one of payload stores.
-
-        Args:
-            topic: For the error.
-            reference: For the error.
-
-        Raises:
-            PayloadStoreError: Replaces obstore's error.
-        """
-        library = require("obstore.exceptions", "objects").BaseError
-        where = {"store": self._scheme, "topic": topic, "reference": reference}
-        try:
-            yield
-        except PayloadStoreError as error:
-            error.add_context(**where)
-            raise
+    def foreign(self) -> tuple[type[Exception], ...]:
+        """See :meth:`~payload_stores.buckets.errors.Errors.foreign`."""
         # obstore raises some built-in errors: FileNotFoundError, ValueError for names.
-        except (library, OSError, ValueError) as error:
-            kind, hint = _meaning(error)
-            message = self.message(error)
-            error.args = (message,)  # as the cause, it would show unmasked text
-            raise kind(message, hint=hint, **where) from error
+        return require("obstore.exceptions", "objects").BaseError, OSError, ValueError
+
+    def meaning(self, error: Exception) -> Meaning:
+        """See :meth:`~payload_stores.buckets.errors.Errors.meaning`. Truncates the error's own text."""
+        kind, hint = _kind(error)
+        text = found[1] if (found := _MESSAGE.search(str(error))) else ""
+        message = self.message(error)
+        error.args = (message,)  # as the cause, it would show unmasked text
+        return Meaning(kind, message, _WITHOUT_CHECKSUMS if is_about_checksums(text) else hint)
+
+    def refusal(self, error: Exception) -> Refusal | None:
+        """See :meth:`~payload_stores.buckets.errors.Errors.refusal`."""
+        return next((refusal for cls, _, _, refusal in _classes() if isinstance(error, cls)), None)
 
     def message(self, error: Exception) -> str:
         """The text of an error, without possible secrets."""
@@ -151,46 +137,42 @@ class Errors:
         return text[:1000]
 
 
-def _meaning(error: Exception) -> _Meaning:
-    kind, hint = _kind(error)
-    text = found[1] if (found := _MESSAGE.search(str(error))) else ""
-    return kind, _WITHOUT_CHECKSUMS if _OF_CHECKSUMS.search(text) else hint
-
-
-def _kind(error: Exception) -> _Meaning:
-    from obstore import exceptions as obs
-
+def _kind(error: Exception) -> _Advice:
     said = str(error)
     code = found[1] if (found := _CODE.search(said)) else ""
-    for codes, kind, hint in _MEANINGS:
-        if code in codes:
-            return kind, hint
+    if (row := row_of(code, _ROWS)) is not None:
+        return row.kind, row.hint
     if code in _ELSEWHERE or "redirect without LOCATION" in said:
         region = found[1] or found[2] if (found := _REGION.search(said)) else None
         where = f"the bucket is in {region}: set objects.region or objects.endpoint" if region else "set objects.region"
         return PayloadStoreError, f"The bucket is in another region than requests are made for; {where}"
     if _METADATA.search(said):
         return PayloadAccessDeniedError, f"No credentials are configured, and this machine has none. {_CREDENTIALS}"
-    classes: tuple[tuple[type[Exception], type[PayloadStoreError], str | None], ...] = (
-        (
-            FileNotFoundError,
-            PayloadNotFoundError,
-            "It was deleted, or the bucket's lifecycle expired it before the record; or the bucket is not there",
-        ),
-        (obs.PermissionDeniedError, PayloadAccessDeniedError, _CREDENTIALS),
-        (obs.UnauthenticatedError, PayloadAccessDeniedError, _CREDENTIALS),
-        (obs.PreconditionError, PayloadIntegrityError, "The object was replaced while it was read"),
-        (obs.AlreadyExistsError, PayloadStoreError, "Something else has this name, or a part of it, in the bucket"),
-        (obs.NotSupportedError, PayloadStoreError, None),
-        (obs.InvalidPathError, UntrustedReferenceError, None),
-    )
-    for cls, kind, hint in classes:
+    for cls, kind, hint, _ in _classes():
         if isinstance(error, cls):
             return kind, hint
     return _other(error, said)
 
 
-def _other(error: Exception, said: str) -> _Meaning:
+def _classes() -> tuple[tuple[type[Exception], type[PayloadStoreError], str | None, Refusal | None], ...]:
+    """What the classes of errors mean that differ, and what the engine decides by."""
+    from obstore import exceptions as obs
+
+    gone = "It was deleted, or the bucket's lifecycle expired it before the record; or the bucket is not there"
+    taken = "Something else has this name, or a part of it, in the bucket"
+    replaced = "The object was replaced while it was read"
+    return (
+        (FileNotFoundError, PayloadNotFoundError, gone, Refusal.MISSING),
+        (obs.PermissionDeniedError, PayloadAccessDeniedError, _CREDENTIALS, Refusal.FORBIDDEN),
+        (obs.UnauthenticatedError, PayloadAccessDeniedError, _CREDENTIALS, Refusal.FORBIDDEN),
+        (obs.PreconditionError, PayloadIntegrityError, replaced, Refusal.CONDITION),
+        (obs.AlreadyExistsError, PayloadStoreError, taken, Refusal.CONFLICT),
+        (obs.NotSupportedError, PayloadStoreError, None, Refusal.CONFLICT),
+        (obs.InvalidPathError, UntrustedReferenceError, None, None),
+    )
+
+
+def _other(error: Exception, said: str) -> _Advice:
     """The error class by status alone, or by obstore's message if there is no status."""
     status = status_of(error)
     if not status:

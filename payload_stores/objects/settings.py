@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from urllib.parse import urlsplit
 
 from payload_stores.errors import ConfigError
-from payload_stores.objects.errors import Errors
+from payload_stores.objects.errors import ObjectErrors
 from payload_stores.options import nearest
 from payload_stores.plugins import require
 
@@ -154,7 +154,7 @@ class Clients:
         texts = {name: value for name, value in environment.items() if name in _CLIENT} | texts
         for name in _ADDRESSES:
             self._check_address(name, texts.get(name) or environment.get(name))
-        self.errors = Errors(
+        self.errors = ObjectErrors(
             scheme, [text for name, text in texts.items() if name not in _PLAIN and len(text) >= _SHORT]
         )
         self._make = getattr(stores, self._provider.store)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Final
 
+from payload_stores.buckets.driver import Target
+from payload_stores.buckets.errors import FULL, SKEWED, Errors, Meaning, Refusal, Row, is_about_checksums, row_of
 from payload_stores.errors import (
     PayloadAccessDeniedError,
     PayloadIntegrityError,
@@ -19,19 +19,16 @@ from payload_stores.errors import (
 from payload_stores.plugins import require
 
 __all__ = [
-    "CONFLICT",
     "EMPTY",
-    "EXISTS",
-    "FORBIDDEN",
     "MISSING",
     "NOT_IMPLEMENTED",
     "NO_RULES",
     "NO_UPLOAD",
+    "S3Errors",
+    "arguments",
     "error_code",
     "field",
-    "refusal",
     "refuse_pages",
-    "translated",
 ]
 
 # Error codes in answers; HEAD answers have no body, so botocore uses the HTTP status as the code.
@@ -61,22 +58,22 @@ CONFLICT: Final = frozenset({"ConditionalRequestConflict", "409"})
 NOT_IMPLEMENTED: Final = frozenset({"NotImplemented", "501"})
 NO_UPLOAD: Final = frozenset({"NoSuchUpload"})
 NO_RULES: Final = frozenset({"NoSuchLifecycleConfiguration"})
-FULL: Final = frozenset({"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "InsufficientCapacity"})
 ELSEWHERE: Final = frozenset(
     {"AuthorizationHeaderMalformed", "IllegalLocationConstraintException", "PermanentRedirect"}
 )
 EMPTY: Final = frozenset({"InvalidRange", "416", "RequestedRangeNotSatisfiable"})
 
 _CREDENTIALS: Final = "Check s3.access.key, s3.secret.key, s3.session.token, or boto3's other sources of credentials"
-# Servers word it in many ways; all name the header, or the signature that goes with it.
-_OF_CHECKSUMS: Final = re.compile(
-    r"x-amz-(?:sdk-)?checksum|x-amz-trailer|x-amz-content-sha256|UNSIGNED-PAYLOAD|-TRAILER", re.IGNORECASE
-)
 _WITHOUT_CHECKSUMS: Final = "s3.checksum.calculation = when_required may help with this server"
 _REFUSED: Final = (
     f"{_CREDENTIALS}, their permissions, and s3.expected.bucket.owner. "
     "Without s3:ListBucket, S3 also answers this for deleted objects"
 )
+
+
+def arguments(target: Target) -> dict[str, str]:
+    """Arguments that name an object in a request."""
+    return {"Bucket": target.bucket, "Key": target.name}
 
 
 def error_code(error: BaseException) -> str:
@@ -115,97 +112,84 @@ def refuse_pages(http_response: Any, **_: object) -> None:
         )
 
 
-@contextmanager
-def translated(*, topic: str | None = None, reference: str | None = None) -> Iterator[None]:
-    """Convert every error of botocore and the layers below it to one of payload stores.
-
-    Args:
-        topic: For the error.
-        reference: For the error.
-
-    Raises:
-        PayloadStoreError: Replaces the error of botocore, urllib3 or the network.
-    """
-    require("botocore", "s3")
-    from botocore.exceptions import BotoCoreError, ClientError
-    from urllib3.exceptions import HTTPError
-
-    where = {"store": "s3", "topic": topic, "reference": reference}
-    try:
-        yield
-    except PayloadStoreError as error:
-        error.add_context(**where)
-        raise
-    # ValueError: from botocore's parsers, for a truncated date.
-    except (ClientError, BotoCoreError, HTTPError, OSError, ValueError) as error:
-        kind, message, hint = _client_error(error) if isinstance(error, ClientError) else _other_error(error)
-        raise kind(message, hint=hint, **where) from error
-    except RecursionError as error:  # botocore follows each redirect to a region by requests of its own
-        hint = "Set s3.region to the bucket's, and s3.endpoint.url to the server that has it"
-        raise PayloadStoreError("S3 redirects to another region without end", hint=hint, **where) from error
-
-
-_Meaning = tuple[type[PayloadStoreError], str, str | None]
-
 # The first row with the code applies.
-_MEANINGS: Final[tuple[tuple[frozenset[str], type[PayloadStoreError], str | None], ...]] = (
-    (frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
-    (MISSING, PayloadNotFoundError, "It was deleted, or the bucket's lifecycle expired it before the record"),
-    (
+_ROWS: Final = (
+    Row(frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
+    Row(
+        MISSING,
+        PayloadNotFoundError,
+        "It was deleted, or the bucket's lifecycle expired it before the record",
+        Refusal.MISSING,
+    ),
+    Row(
         frozenset({"InvalidObjectState"}),
         PayloadAccessDeniedError,
         "The object is archived: restore it, and keep the bucket's lifecycle from moving payloads to an archive",
     ),
-    (
-        FORBIDDEN,
-        PayloadAccessDeniedError,
-        _REFUSED,
-    ),
-    (
-        frozenset({"RequestTimeTooSkewed"}),
-        PayloadAccessDeniedError,
-        "Set the clock of this machine: signatures are valid for 15 minutes",
-    ),
-    (ELSEWHERE, PayloadStoreError, "The bucket is in another region than requests are made for; set s3.region"),
-    (ODD_KEY, UntrustedReferenceError, "No payload can have this name; to publish it, shorten s3.prefix"),
-    (TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
-    (EXISTS, PayloadIntegrityError, "The object was replaced while it was read"),
-    (THROTTLED | CONFLICT | DAMAGED, PayloadStoreUnavailableError, None),
-    (FULL, PayloadStoreUnavailableError, "The server has no space left"),
-    (NOT_IMPLEMENTED, PayloadStoreError, _WITHOUT_CHECKSUMS),
+    Row(FORBIDDEN, PayloadAccessDeniedError, _REFUSED, Refusal.FORBIDDEN),
+    SKEWED,
+    Row(ELSEWHERE, PayloadStoreError, "The bucket is in another region than requests are made for; set s3.region"),
+    Row(ODD_KEY, UntrustedReferenceError, "No payload can have this name; to publish it, shorten s3.prefix"),
+    Row(TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
+    Row(EXISTS, PayloadIntegrityError, "The object was replaced while it was read", Refusal.CONDITION),
+    Row(THROTTLED | DAMAGED, PayloadStoreUnavailableError),
+    Row(CONFLICT, PayloadStoreUnavailableError, refusal=Refusal.CONFLICT),
+    FULL,
+    Row(NOT_IMPLEMENTED, PayloadStoreError, _WITHOUT_CHECKSUMS, Refusal.CONFLICT),
 )
 
 
-def refusal(answer: Mapping[str, Any], reference: str) -> PayloadStoreError:
-    """The error of one object in the answer to a request about many.
+class S3Errors(Errors):
+    """Converts errors of botocore and the layers below it."""
 
-    Args:
-        answer: Its code and message, as S3 sent them.
-        reference: The object's reference.
-    """
-    kind, message, hint = _meaning(str(answer.get("Code", "")), str(answer.get("Message", "")), 0)
-    return kind(message, hint=hint, store="s3", reference=reference)
+    def foreign(self) -> tuple[type[Exception], ...]:
+        """See :meth:`~payload_stores.buckets.errors.Errors.foreign`."""
+        require("botocore", "s3")
+        from botocore.exceptions import BotoCoreError, ClientError
+        from urllib3.exceptions import HTTPError
+
+        # ValueError: from botocore's parsers, for a truncated date.
+        return ClientError, BotoCoreError, HTTPError, OSError, ValueError, RecursionError
+
+    def meaning(self, error: Exception) -> Meaning:
+        """See :meth:`~payload_stores.buckets.errors.Errors.meaning`."""
+        from botocore.exceptions import ClientError
+
+        if isinstance(error, RecursionError):  # botocore follows each redirect to a region by requests of its own
+            hint = "Set s3.region to the bucket's, and s3.endpoint.url to the server that has it"
+            return Meaning(PayloadStoreError, "S3 redirects to another region without end", hint)
+        if not isinstance(error, ClientError):
+            return _other_meaning(error)
+        status = int(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
+        return _meaning(error_code(error), str(error.response.get("Error", {}).get("Message") or ""), status)
+
+    def refusal(self, error: Exception) -> Refusal | None:
+        """See :meth:`~payload_stores.buckets.errors.Errors.refusal`."""
+        row = row_of(error_code(error), _ROWS)
+        return None if row is None else row.refusal
+
+    def of_one(self, answer: Mapping[str, Any]) -> PayloadStoreError:
+        """The error of one object in the answer to a request about many.
+
+        Args:
+            answer: Its code and message, as S3 sent them.
+        """
+        kind, message, hint = _meaning(str(answer.get("Code", "")), str(answer.get("Message", "")), 0)
+        return kind(message, hint=hint)
 
 
-def _client_error(error: Exception) -> _Meaning:
-    response = getattr(error, "response", {})
-    status = int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
-    return _meaning(error_code(error), str(response.get("Error", {}).get("Message") or ""), status)
-
-
-def _meaning(code: str, text: str, status: int) -> _Meaning:
+def _meaning(code: str, text: str, status: int) -> Meaning:
     text = (text or "no further text").removesuffix(".")  # a hint may follow
-    message = f"S3 answered {code}: {text}"
-    refused = _WITHOUT_CHECKSUMS if _OF_CHECKSUMS.search(text) else None
-    for codes, kind, hint in _MEANINGS:
-        if code in codes:
-            return kind, message, refused or hint
-    # Servers may have other codes.
-    kind = PayloadAccessDeniedError if status in {401, 403} else PayloadStoreError
-    return PayloadStoreUnavailableError if status == 429 or status >= 500 else kind, message, refused
+    row = row_of(code, _ROWS)
+    if row is None:  # servers may have other codes
+        denied = PayloadAccessDeniedError if status in {401, 403} else PayloadStoreError
+        row = Row(frozenset(), PayloadStoreUnavailableError if status == 429 or status >= 500 else denied, None)
+    return Meaning(
+        row.kind, f"S3 answered {code}: {text}", _WITHOUT_CHECKSUMS if is_about_checksums(text) else row.hint
+    )
 
 
-def _other_error(error: Exception) -> _Meaning:
+def _other_meaning(error: Exception) -> Meaning:
     from botocore import exceptions as boto
     from botocore.parsers import ResponseParserError
 
@@ -218,15 +202,17 @@ def _other_error(error: Exception) -> _Meaning:
         boto.SSOError,
     )
     if isinstance(error, no_credentials):
-        return PayloadAccessDeniedError, message, f"{_CREDENTIALS} (environment, profile, instance role)"
+        return Meaning(PayloadAccessDeniedError, message, f"{_CREDENTIALS} (environment, profile, instance role)")
     if isinstance(error, boto.FlexibleChecksumError):
-        return PayloadIntegrityError, message, None
+        return Meaning(PayloadIntegrityError, message, None)
     if isinstance(error, boto.SSLError):
-        return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate"
+        return Meaning(PayloadStoreUnavailableError, message, "Check s3.endpoint.url and the server's certificate")
     if isinstance(error, (ResponseParserError, ValueError)):
-        return PayloadStoreUnavailableError, message, "If this persists, s3.endpoint.url is not the URL of an S3 server"
+        return Meaning(
+            PayloadStoreUnavailableError, message, "If this persists, s3.endpoint.url is not the URL of an S3 server"
+        )
     # Remaining errors of OSError and urllib3 are the network's.
     network = (boto.ConnectionError, boto.HTTPClientError, boto.IncompleteReadError, boto.ResponseStreamingError)
     if isinstance(error, network) or not isinstance(error, boto.BotoCoreError):
-        return PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is running"
-    return PayloadStoreError, message, None
+        return Meaning(PayloadStoreUnavailableError, message, "Check s3.endpoint.url and that the server is running")
+    return Meaning(PayloadStoreError, message, None)

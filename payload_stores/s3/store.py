@@ -11,46 +11,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, BinaryIO, ClassVar, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, cast
 
 from payload_stores import references
-from payload_stores.base import Buffer, Lifetimes, PayloadInfo, PublishContext, SupportsListRange
-from payload_stores.bucket_store import BucketStore
-from payload_stores.counter import Counter
+from payload_stores.base import Lifetimes
+from payload_stores.buckets import BucketStore
 from payload_stores.errors import ConfigError, PayloadStoreError
-from payload_stores.ids import sha256_digest
-from payload_stores.multipart import (
-    MAX_PARTS,
-    PARALLEL,
-    PART_BYTES,
-    DaemonPool,
-    Downloads,
-    read_parts,
-    released,
-    slices,
-    stream_digest,
-)
+from payload_stores.multipart import PARALLEL, DaemonPool
 from payload_stores.options import Option, boolean, choice, integer, text, without_login
 from payload_stores.plugins import require
-from payload_stores.s3.download import S3Object
-from payload_stores.s3.errors import (
-    CONFLICT,
-    EXISTS,
-    FORBIDDEN,
-    MISSING,
-    NO_RULES,
-    NOT_IMPLEMENTED,
-    error_code,
-    field,
-    refusal,
-    refuse_pages,
-    translated,
-)
+from payload_stores.s3.driver import DIRECTORY_BUCKET, S3Driver
+from payload_stores.s3.errors import NO_RULES, NOT_IMPLEMENTED, error_code, field
 from payload_stores.s3.lifecycle import lifetimes, with_expiration, with_versions
-from payload_stores.s3.upload import Target, Uploads
+from payload_stores.s3.times import with_fast_times
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
@@ -68,15 +43,6 @@ _EXPECT_MS: Final = 1_000
 
 # Uploads (8 by default) and their parts share the connections; with fewer, they would wait or open new ones.
 _CONNECTIONS: Final = 64
-
-# Parts of a stream in flight at once; with the one being read and some blocks, less than 32 MiB.
-_STREAM_AHEAD: Final = 2
-# "Naming Amazon S3 objects" in its User Guide: in UTF-8.
-_MAX_KEY_BYTES: Final = 1024
-# "Directory bucket naming rules" there.
-_DIRECTORY_BUCKET: Final = "--x-s3"
-# "Sharing objects with presigned URLs" there.
-_MAX_LINK_SECONDS: Final = 7 * 86_400
 
 
 class S3Store(BucketStore):
@@ -97,6 +63,8 @@ class S3Store(BucketStore):
     """
 
     scheme = "s3"
+    _links = "S3 links are"
+    _driver: S3Driver
 
     BUCKET: ClassVar[Option[str]] = Option("s3.bucket", text, "", required=True, doc="bucket for the payloads")
     PREFIX: ClassVar[Option[str]] = Option("s3.prefix", text, "", doc="folder in the bucket, such as payloads/")
@@ -141,80 +109,21 @@ class S3Store(BucketStore):
         self.roots = references.Roots(self, self._bucket, self._read_prefix(config))
         self._attempts = self.ATTEMPTS.read(config)
         self._timeouts_ms = (self.CONNECT_MS.read(config), self.REQUEST_MS.read(config))
-        self._threshold = self.THRESHOLD.read(config)
-        checksums = self.CHECKSUMS.read(config) == "when_supported"
         create = self._encryption(config)
         self._client = self._make_client(config)
-        self._repeated = Counter()
-        # Called after each attempt; a handler's return value would decide about the retry.
-        self._client.meta.events.register("needs-retry.s3", self._count_retry)
-        self._client.meta.events.register("after-call.s3", refuse_pages)
         if owner := self.OWNER.read(config):
             self._expect_owner(owner)
-        self._threads = DaemonPool(PARALLEL)
-        self._uploads = Uploads(self._client, self._threads, create=create, checksums=checksums)
-        self._downloads = Downloads(self._threads)
-
-    def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
-        """Upload a payload directly from the caller's buffer. See :meth:`PayloadStore.publish`."""
-        view = memoryview(data).cast("B")
-        context = context or PublishContext()
-        if context.deterministic and context.digest is None:
-            context = replace(context, digest=sha256_digest(view))
-        path = references.object_path(self, topic, view, context)
-        target, reference = self._target(path), self.roots.url(path)
-        with translated(topic=topic, reference=reference):
-            if not context.deterministic:
-                self._upload(target, view, {}, context.digest)
-            # For a small payload, checking first takes as long as sending it.
-            elif not (len(view) > PART_BYTES and self._keeps(target, len(view))):
-                self._upload_once(target, view, context.digest)
-        return reference
-
-    def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
-        """Upload the contents of a reader, in parts of 8 MiB. See :class:`~payload_stores.SupportsStreaming`.
-
-        A deterministic id must be known before the upload: either the context has the digest, or the reader must be
-        seekable. ``id`` is called with the digest and no data.
-        """
-        if context is not None and context.deterministic and context.digest is None:
-            with translated(topic=topic):
-                context = replace(context, digest=stream_digest(reader))
-        path = references.object_path(self, topic, b"", context)
-        target, reference = self._target(path), self.roots.url(path)
-        parts = read_parts(reader, MAX_PARTS)
-        with translated(topic=topic, reference=reference):
-            first = next(parts, memoryview(b""))
-            if len(first) < PART_BYTES:
-                self._uploads.put(target, first, {}, None)
-            else:
-                held = [first]
-                del first
-                self._uploads.put_parts(target, released(held, parts), {}, ahead=_STREAM_AHEAD)
-        return reference
-
-    def link(self, reference: str, seconds: int = 3600) -> str:
-        """Presign a link to a payload for users without credentials: a secret until it expires. Performs no I/O.
-
-        The link also expires with temporary credentials. The payload may be gone.
-
-        Args:
-            reference: The reference.
-            seconds: Validity of the link.
-
-        Raises:
-            UntrustedReferenceError: The reference is not this store's.
-            PayloadStoreError: The link cannot be signed, or not for this long.
-        """
-        if not 1 <= seconds <= _MAX_LINK_SECONDS:
-            raise PayloadStoreError(
-                f"S3 links are valid for 1 to {_MAX_LINK_SECONDS} seconds, not {seconds}",
-                store=self.scheme,
-                reference=reference,
-            )
-        target = self._locate(reference)
-        with translated(reference=reference):
-            return self._client.generate_presigned_url("get_object", Params=target, ExpiresIn=seconds)
+        threads = DaemonPool(PARALLEL)
+        self._driver = S3Driver(
+            self._client,
+            self._bucket,
+            threads,
+            create=create,
+            checksums=self.CHECKSUMS.read(config) == "when_supported",
+            threshold=self.THRESHOLD.read(config),
+            attempts=self._attempts,
+        )
+        self._start(self._driver, threads)
 
     def expiration(self, topic: str) -> timedelta | None:
         """Read the bucket's lifecycle rules. See :class:`~payload_stores.SupportsExpiration`.
@@ -237,7 +146,7 @@ class S3Store(BucketStore):
         found = lifetimes(rules, folder, datetime.now(UTC))
         if found.longest is None:
             return found
-        with translated(topic=topic):
+        with self._translated(topic=topic):
             return with_versions(found, rules, folder) if self._has_versions() else found
 
     def set_expiration(self, topic: str, age: timedelta | None) -> None:
@@ -262,76 +171,12 @@ class S3Store(BucketStore):
             put: Any = self._client.put_bucket_lifecycle_configuration
             put(Bucket=self._bucket, LifecycleConfiguration={"Rules": rules}, **kept)
 
-    def delete(self, reference: str) -> None:
-        """Delete one of the store's own payloads. See :class:`~payload_stores.SupportsDelete`."""
-        target = self._locate(reference, own_only=True)
-        with translated(reference=reference):
-            self._client.delete_object(Bucket=target["Bucket"], Key=target["Key"])
-
     def now(self) -> datetime:
         """The server's time, of its answer about the bucket. See :class:`~payload_stores.SupportsClock`."""
-        with translated():
+        with self._translated():
             answer: Any = self._client.head_bucket(Bucket=self._bucket)
             told = field(answer["ResponseMetadata"]["HTTPHeaders"], "date")
             return parsedate_to_datetime(told).astimezone(UTC)
-
-    def info(self, reference: str) -> PayloadInfo:
-        """Size and time of a payload, in whole seconds. See :class:`~payload_stores.SupportsInfo`."""
-        target = self._locate(reference)
-        with translated(reference=reference):
-            answer = self._client.head_object(Bucket=target["Bucket"], Key=target["Key"])
-            size, modified = (field(answer, name) for name in ("ContentLength", "LastModified"))
-        return PayloadInfo(reference, size, modified.astimezone(UTC))
-
-    def _own_name(self, reference: str) -> str:
-        return self._locate(reference, own_only=True)["Key"]
-
-    def _delete_part(self, names: Mapping[str, str]) -> Mapping[str, PayloadStoreError]:
-        keys = {key: reference for reference, key in names.items()}
-        wanted: Any = {"Objects": [{"Key": key} for key in keys], "Quiet": True}
-        with translated(reference=next(iter(names))):
-            answer = self._client.delete_objects(Bucket=self._bucket, Delete=wanted)
-        failed: dict[str, PayloadStoreError] = {}
-        for error in answer.get("Errors", ()):
-            reference = keys.get(error.get("Key", ""))
-            if reference is not None and error.get("Code") not in MISSING:
-                failed[reference] = refusal(error, reference)
-        return failed
-
-    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
-        """List the payloads of a topic, a thousand per request. See :class:`~payload_stores.SupportsList`."""
-        folder = self._folder(topic)
-        if references.begins_id(prefix):
-            yield from self._list(topic, before, prefix=folder + prefix)
-
-    def list_range(
-        self, topic: str, *, after: str = "", until: str | None = None, before: datetime | None = None
-    ) -> Iterator[PayloadInfo]:
-        """List a range of ids, a thousand per request. See :class:`~payload_stores.SupportsListRange`."""
-        folder = self._folder(topic)
-        end = None if until is None else folder + until
-        yield from self._list(topic, before, prefix=folder, start=folder + after, end=end)
-
-    def supports(self, capability: type) -> bool:
-        """Without ranges for directory buckets, which are not sorted ("ListObjectsV2" in the S3 API Reference)."""
-        if capability is SupportsListRange and self._bucket.endswith(_DIRECTORY_BUCKET):
-            return False
-        return super().supports(capability)
-
-    def _list(
-        self, topic: str, before: datetime | None, *, prefix: str, start: str = "", end: str | None = None
-    ) -> Iterator[PayloadInfo]:
-        where: Any = {"Prefix": prefix, "StartAfter": start} if start > prefix else {"Prefix": prefix}
-        with translated(topic=topic):
-            for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, **where):
-                field(page, "IsTruncated")  # otherwise an answer without a body would be an empty list
-                for item in page.get("Contents", ()):
-                    if end is not None and item["Key"] > end:
-                        return
-                    path = item["Key"].split("/")[len(self.roots.own.segments) :]
-                    modified = item["LastModified"].astimezone(UTC)
-                    if (before is None or modified < before) and (reference := self.roots.listed(path)) is not None:
-                        yield PayloadInfo(reference, item["Size"], modified)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Abort multipart uploads left by killed writers below ``s3.prefix``; their parts are billed.
@@ -340,13 +185,13 @@ class S3Store(BucketStore):
         ``s3:ListBucketMultipartUploads``, and without a prefix it covers the whole bucket. A lifecycle rule with
         ``AbortIncompleteMultipartUpload`` does the same.
         """
-        with translated():
-            return self._uploads.abort_older(*self._leftovers(older_than_ms))
+        with self._translated():
+            return self._driver.parts.abort_older(*self._leftovers(older_than_ms))
 
     def count_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Count multipart uploads left by killed writers. See :class:`~payload_stores.SupportsLeftoverCount`."""
-        with translated():
-            return sum(1 for _ in self._uploads.older(*self._leftovers(older_than_ms)))
+        with self._translated():
+            return sum(1 for _ in self._driver.parts.older(*self._leftovers(older_than_ms)))
 
     def _leftovers(self, older_than_ms: int) -> tuple[str, str, datetime]:
         """Bucket, prefix and latest start of such uploads."""
@@ -356,7 +201,7 @@ class S3Store(BucketStore):
     @property
     def retries(self) -> int:
         """Number of retries, by botocore or here. See :class:`~payload_stores.SupportsRetryCount`."""
-        return self._repeated.count
+        return self._driver.repeated.count
 
     def worst_case_ms(self) -> int:
         """Maximum time in ms until a request without an answer fails permanently.
@@ -365,56 +210,6 @@ class S3Store(BucketStore):
         """
         waits = (min(1000 << number, _MAX_BACKOFF_MS) + _MAX_RETRY_AFTER_MS for number in range(self._attempts - 1))
         return self._attempts * (sum(self._timeouts_ms) + _EXPECT_MS) + sum(waits)
-
-    def close(self) -> None:
-        """Close the connections; requests in flight end by their own timeouts. See :meth:`PayloadStore.close`."""
-        if hasattr(self, "_client"):
-            self._threads.shutdown(wait=False, cancel_futures=True)
-            self._client.close()
-
-    def _upload(self, target: Target, view: memoryview, condition: Mapping[str, str], digest: str | None) -> None:
-        if len(view) <= self._threshold:
-            self._uploads.put(target, view, condition, digest)
-        else:
-            self._uploads.put_parts(target, slices(view, MAX_PARTS), condition, ahead=PARALLEL)
-
-    def _upload_once(self, target: Target, view: memoryview, digest: str | None) -> None:
-        """Upload unless the object exists ("Conditional writes" in Amazon's S3 user guide)."""
-        try:
-            return self._upload(target, view, {"IfNoneMatch": "*"}, digest)
-        except Exception as error:
-            if error_code(error) not in EXISTS | CONFLICT | NOT_IMPLEMENTED:
-                raise
-        # It exists, another writer is writing it, or the server has no conditional writes. The id implies the
-        # content, so writing it again is harmless, repairs a truncated object, and renews it.
-        if not self._keeps(target, len(view)):
-            self._upload(target, view, {}, digest)
-        return None
-
-    def _keeps(self, target: Target, size: int) -> bool:
-        """Whether a payload exists and will stay: renews one that a sweep may be about to delete."""
-        try:
-            head = self._uploads.head(target)
-        except Exception as error:
-            if error_code(error) in FORBIDDEN:
-                return False  # a producer with write permission only, which cannot read the age
-            raise
-        if head is None or head.size != size:
-            return False
-        return not self.is_stale(head.modified) or self._uploads.renew(target, head)
-
-    def _target(self, path: tuple[str, ...]) -> dict[str, str]:
-        return {"Bucket": self._bucket, "Key": "/".join((*self.roots.own.segments, *path))}
-
-    def _locate(self, reference: str, *, own_only: bool = False) -> dict[str, str]:
-        root, path = self.roots.locate(reference, own_only=own_only)
-        key = "/".join((*root.segments, *path))
-        if len(key.encode()) > _MAX_KEY_BYTES:
-            raise self.untrusted(reference, f"its path has more than the {_MAX_KEY_BYTES} bytes of S3's keys")
-        return {"Bucket": root.host, "Key": key}
-
-    def _folder(self, topic: str) -> str:
-        return "".join(f"{segment}/" for segment in (*self.roots.own.segments, self.check_topic(topic)))
 
     def _rules(self) -> Mapping[str, Any]:
         try:
@@ -426,7 +221,7 @@ class S3Store(BucketStore):
 
     def _has_versions(self) -> bool:
         """Whether deleted objects remain as noncurrent versions; where versioning is suspended, new ones do not."""
-        if self._bucket.endswith(_DIRECTORY_BUCKET):
+        if self._bucket.endswith(DIRECTORY_BUCKET):
             return False
         try:
             return self._client.get_bucket_versioning(Bucket=self._bucket).get("Status") == "Enabled"
@@ -437,17 +232,13 @@ class S3Store(BucketStore):
 
     @contextmanager
     def _about_rules(self, topic: str) -> Iterator[None]:
-        with translated(topic=topic):
+        with self._translated(topic=topic):
             try:
                 yield
             except Exception as error:
                 if error_code(error) not in NOT_IMPLEMENTED:
                     raise
                 raise PayloadStoreError("the server has no lifecycle rules, or not this one") from error
-
-    def _count_retry(self, attempts: int, **_: object) -> None:
-        if attempts > 1:
-            self._repeated.add()
 
     def _expect_owner(self, owner: str) -> None:
         """Make S3 refuse requests if the bucket does not belong to an account: its name may be someone else's by now.
@@ -460,11 +251,6 @@ class S3Store(BucketStore):
                 params["ExpectedBucketOwner"] = owner
 
         self._client.meta.events.register("before-parameter-build.s3", expect)
-
-    def _source(self, reference: str) -> S3Object:
-        return S3Object(
-            self._client, self._locate(reference), reference, attempts=self._attempts, repeated=self._repeated
-        )
 
     def _read_bucket(self, config: Mapping[str, object]) -> str:
         bucket = self.BUCKET.read(config)
@@ -501,6 +287,7 @@ class S3Store(BucketStore):
     def _make_client(self, config: Mapping[str, object]) -> S3Client:
         require("boto3", "s3")
         import boto3.session
+        import botocore.session
         from botocore.config import Config
         from botocore.exceptions import BotoCoreError
 
@@ -519,7 +306,7 @@ class S3Store(BucketStore):
         checksums = cast("Literal['when_supported', 'when_required']", self.CHECKSUMS.read(config))
         try:
             # A separate session: boto3 creates its default session on first use, which is not thread-safe.
-            session = boto3.session.Session()
+            session = boto3.session.Session(botocore_session=with_fast_times(botocore.session.get_session()))
             return session.client(
                 "s3",
                 region_name=self.REGION.read(config) or session.region_name or "us-east-1",

@@ -267,19 +267,16 @@ def test_a_range_ends_with_a_block() -> None:
         assert b"".join(iter(lambda: file.read(1 << 20), b"")) == DATA
 
 
-def test_the_rest_is_one_range() -> None:
-    """Python's own files read it in blocks of 8 KiB: thousands of requests."""
-    asked: list[tuple[int, int]] = []
+@pytest.mark.parametrize("start", [0, 5, len(DATA) - 1, len(DATA), len(DATA) + 1])
+def test_the_rest_of_a_payload_is_requested_in_parts(start: int) -> None:
+    asked: list[int] = []
 
-    def noted(part: memoryview, start: int) -> None:
-        asked.append((start, len(part)))
-        fill(part, start)
+    def noted(part: memoryview, at: int) -> None:
+        asked.append(len(part))
+        fill(part, at)
 
-    with open_ranges(len(DATA), noted, block_bytes=1000) as file:
-        assert file.read() == DATA
-        assert asked == [(0, len(DATA))]
-        assert file.read() == b""
-        file.seek(len(DATA) + 5)
-        assert file.read() == b""
-        file.seek(5)
-        assert file.read() == DATA[5:]
+    with open_ranges(len(DATA), noted) as file:
+        file.seek(start)
+        assert file.read() == DATA[start:]
+    rest = max(0, len(DATA) - start)
+    assert asked == [PART_BYTES] * (rest // PART_BYTES) + [rest % PART_BYTES] * (rest % PART_BYTES > 0)
