@@ -218,7 +218,7 @@ class TopicLimits:
             known = self._known.setdefault(topic, _Known(_UNANSWERED, until, _no_answer(topic, cause)))
         if known is not None and not known.refuted and time.monotonic() < known.until:
             return known
-        asked = self._ask(topic)
+        asked = self._ask(topic, known)
         return asked if known is None or known.refuted else known
 
     def _wait(self, topic: str) -> _Known:
@@ -233,9 +233,17 @@ class TopicLimits:
         except TimeoutError:  # a callback for tokens that hangs, say
             return self._not_answered(topic, asked, None, silent=True)
 
-    def _ask(self, topic: str) -> Future[_Known]:
-        """Ask the broker, in a daemon thread: making a connection takes a while, and so may a callback for tokens."""
+    def _ask(self, topic: str, seen: _Known | None) -> _Known | Future[_Known]:
+        """Ask the broker, in a daemon thread: making a connection takes a while, and so may a callback for tokens.
+
+        Args:
+            topic: The topic.
+            seen: What was known. If an answer has come since, that is returned.
+        """
         with self._lock:
+            known = self._known.get(topic)
+            if known is not None and known is not seen and not known.refuted:
+                return known
             asked = self._asked.get(topic)
             if asked is not None:
                 return asked

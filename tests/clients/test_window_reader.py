@@ -17,10 +17,18 @@ from serde_chain.transfer import Prefetch, Question, Transfer
 SECONDS = 30.0
 
 
-def reader_of(begin: Callable[[Any], Any], *records: Any, is_marked: bool = True, fetches: bool = True) -> WindowReader:
+def reader_of(
+    begin: Callable[[Any], Any],
+    *records: Any,
+    is_marked: bool = True,
+    fetches: bool = True,
+    told: Callable[[], None] = lambda: None,
+) -> WindowReader:
     window = Window()
     window.messages += records
     prefetch = Prefetch(methodcaller("run"), in_flight=2, max_bytes=100) if fetches else None
+    if prefetch is not None:
+        prefetch.told = told
     return WindowReader(window, begin, lambda _record: is_marked, prefetch)
 
 
@@ -61,11 +69,11 @@ def test_a_failure_of_a_store_ahead_of_its_turn_is_tried_again() -> None:
             raise failures.pop()
         return b"payload"
 
-    record = message(0)
-    reader = reader_of(lambda _record: Question(fetch, bytes, key=None), record)
+    record, ended = message(0), threading.Event()
+    reader = reader_of(lambda _record: Question(fetch, bytes, key=None), record, told=ended.set)
     assert reader.fetches_ahead
     assert reader.look_ahead()
-    assert reader.wait(record, SECONDS)
+    assert ended.wait(SECONDS)
     assert not failures
     assert reader.read(record) is None, "it is fetched again"
     assert reader.wait(record, SECONDS)
