@@ -134,7 +134,7 @@ lint-native: check-cargo
 	@cargo clippy --quiet --locked --manifest-path native/Cargo.toml -- -D warnings
 
 # What differs with the compiled part.
-NATIVE := -m "not servers and not nightly" tests/native tests/stages/avro tests/schemas tests/arrow tests/fuzz
+NATIVE := -m "not servers and not nightly" tests/native tests/stages/avro tests/arrow tests/fuzz
 
 test-native: check-tools lint-native venv
 	@SERDE_CHAIN_NATIVE=on $(BIN)/python hatch_build.py
@@ -218,7 +218,7 @@ define CHECK_DIST
 $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist && $(BIN)/python requirements/check_wheels.py dist/*.whl
 endef
 
-# All of it, or what ARGS names: the report of one commit, in 45 minutes on a quiet machine of two cores.
+# All of it, or what ARGS names: the report of one commit, in some 45 minutes on a quiet machine of two cores.
 bench: build
 	$(BIN)/python -m benchmarks $(ARGS)
 	@$(MAKE) --no-print-directory $(if $(ARGS),tables,bench-pure)

@@ -5,7 +5,7 @@ Public names are loaded on first use, so that each import costs only what it use
 
 from typing import TYPE_CHECKING
 
-from payload_stores.lazy_names import lazy_names
+from payload_stores.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from payload_stores.base import Lifetimes as Lifetimes
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from payload_stores.expiration import propose_expiration as propose_expiration
     from payload_stores.registry import open_store as open_store
 else:
-    __all__, __getattr__, __dir__ = lazy_names(
+    __all__, __getattr__, __dir__ = _lazy_names(
         __name__,
         {
             ".base": "Lifetimes PayloadInfo PayloadStore PublishContext RecordWriter StoredRecord "

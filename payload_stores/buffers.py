@@ -19,6 +19,9 @@ def fresh_buffer(size: int) -> io.BytesIO:
     Args:
         size: Size of the payload in bytes.
 
+    Raises:
+        MemoryError: The process cannot have so much.
+
     Example:
         >>> file = fresh_buffer(4)
         >>> file.write(b"abcd"), file.getvalue()

@@ -1,4 +1,4 @@
-"""Whole records, as some stores keep them; in a separate module, since every client checks for one."""
+"""Whole records, as some stores keep them; in a separate module, since each client checks for one."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ next to nothing.
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from payload_stores.lazy_names import lazy_names
+from payload_stores.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from serde_chain.base import Data as Data
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from serde_chain.record import RecordContext as RecordContext
     from serde_chain.transfer import Transfer as Transfer
 else:
-    __all__, __getattr__, __dir__ = lazy_names(
+    __all__, __getattr__, __dir__ = _lazy_names(
         __name__,
         {
             ".base": "Data Deserializer Serializer StagePair",

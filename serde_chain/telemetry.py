@@ -31,6 +31,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from payload_stores.records import StoredRecord
 from serde_chain.record import Context, RecordContext, get_header
 
 if TYPE_CHECKING:
@@ -299,8 +300,6 @@ def _place(ctx: Context | None) -> Attributes:
 
 
 def _size_of(result: object) -> int | None:
-    from payload_stores.records import StoredRecord  # clients without a store import none
-
     payload = result.value if isinstance(result, StoredRecord) else result
     return len(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
 

@@ -9,7 +9,12 @@ from contextlib import contextmanager
 from enum import Enum, auto
 from typing import Final, NamedTuple
 
-from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError, PayloadStoreUnavailableError
+from payload_stores.errors import (
+    ConfigError,
+    PayloadAccessDeniedError,
+    PayloadStoreError,
+    PayloadStoreUnavailableError,
+)
 
 __all__ = ["FULL", "SKEWED", "Errors", "Meaning", "Refusal", "Row", "is_about_checksums", "row_of"]
 
@@ -107,6 +112,8 @@ class Errors(ABC):
             yield
         except PayloadStoreError as error:
             error.add_context(**where)
+            raise
+        except ConfigError:  # a ValueError
             raise
         except foreign as error:
             kind, message, hint = self.meaning(error)

@@ -97,10 +97,15 @@ class BucketStore(references.RootedStore):
             # Without a condition: Azure drops the parts of this upload when another one finishes.
             if is_conditional and refusal not in {Refusal.CONDITION, Refusal.CONFLICT}:
                 raise
+            failure = error
+        # Outside of the handler: an error of the next request would hold this one, whose text may have signatures.
+        try:
             if self._keeps(target, len(view)):
                 return None
             if not is_conditional:
-                raise
+                raise failure
+        finally:
+            del failure  # this frame is in its traceback
         # It was truncated, is old, or the server has no conditional writes: this repairs or renews it.
         return self._driver.put(target, view, digest)
 

@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.base import StoredRecord
 from payload_stores.bson_reader import BINARY, FIXED, REGEX, SIZED, DocumentReader, Steps, int32
+from payload_stores.buffers import fresh_buffer
 from payload_stores.plugins import require
 
 require("bson", "hop")
@@ -123,12 +124,11 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
         ValueError: It is not such a document, or cut off.
     """
     reader = _RecordReader(check)
-    # In CPython, BytesIO accepts and returns its bytes without a copy if nothing else holds them.
     payload: io.BytesIO | None = None
     for chunk in chunks:
         pieces = reader.feed(chunk)
         if payload is None and reader.size is not None:
-            payload = io.BytesIO(bytes(reader.size))
+            payload = fresh_buffer(reader.size)
         for piece in pieces:
             payload.write(piece)  # type: ignore[union-attr]  # it has begun
     fields = reader.fields()

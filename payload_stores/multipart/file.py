@@ -84,9 +84,14 @@ class _RangedFile(PayloadFile):
         Raises:
             PayloadStoreError: As for a download.
         """
-        rest, done = fresh_buffer(max(0, self._size - self._at)), 0
-        with rest.getbuffer() as view:
-            while done < len(view):
-                with view[done : done + PART_BYTES] as part:
-                    done += self.readinto(part)
+        start, done = self._at, 0
+        rest = fresh_buffer(max(0, self._size - start))
+        try:
+            with rest.getbuffer() as view:
+                while done < len(view):
+                    with view[done : done + PART_BYTES] as part:
+                        done += self.readinto(part)
+        except BaseException:
+            self._at = start  # nothing was returned: the next call begins here
+            raise
         return rest.getvalue()

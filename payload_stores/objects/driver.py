@@ -71,9 +71,16 @@ class ObstoreDriver(Driver):
                 return None
             # A server that answers without a range instead of 416 (RFC 9110, section 15.5.17).
             is_about_range = not status_of(error) and ("CONTENT_RANGE" in str(error) or "Wanted range" in str(error))
-            if is_about_range and client.head(target.name)["size"] <= start:
+            if not is_about_range:
+                raise
+            failure = error
+        # Outside of the handler: an error of this request would hold the other, whose text may have signatures.
+        try:
+            if client.head(target.name)["size"] <= start:
                 return None
-            raise
+            raise failure
+        finally:
+            del failure  # this frame is in its traceback
 
     def fill(self, target: Target, part: memoryview, start: int, version: str | None) -> None:
         """See :meth:`~payload_stores.buckets.driver.Driver.fill`."""

@@ -139,15 +139,17 @@ class S3Driver(Driver):
     def head(self, target: Target) -> Head:
         """See :meth:`~payload_stores.buckets.driver.Driver.head`."""
         answer = self._client.head_object(**arguments(target))
-        return Head(*(field(answer, name) for name in ("ContentLength", "LastModified", "ETag")))
+        return Head(field(answer, "ContentLength"), field(answer, "LastModified"), answer.get("ETag"))
 
     def renew(self, target: Target, head: Head) -> bool:
         """Copy an object onto itself. See :meth:`~payload_stores.buckets.driver.Driver.renew`.
 
         Returns:
             Whether it was copied. If not, it is gone or replaced, too large to copy, or unreadable; or the server
-            cannot copy.
+            cannot copy, or has no versions.
         """
+        if head.version is None:
+            return False
         try:
             answer = self._client.copy_object(
                 **arguments(target),

@@ -6,7 +6,7 @@
 
 from typing import TYPE_CHECKING
 
-from payload_stores.lazy_names import lazy_names
+from payload_stores.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from serde_chain.jobs.auditing import AuditReport as AuditReport
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from serde_chain.jobs.migrating import MigrateReport as MigrateReport
     from serde_chain.jobs.sweeping import SweepReport as SweepReport
 else:
-    __all__, __getattr__, __dir__ = lazy_names(
+    __all__, __getattr__, __dir__ = _lazy_names(
         __name__,
         {
             ".auditing": "AuditReport Problem",

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from payload_stores.lazy_names import lazy_names
+from payload_stores.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from serde_chain.spark.columns import deserialize as deserialize
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from serde_chain.spark.sql import register as register
     from serde_chain.spark.unreadable import dead_letters as dead_letters
 else:
-    __all__, __getattr__, __dir__ = lazy_names(
+    __all__, __getattr__, __dir__ = _lazy_names(
         __name__,
         {
             ".columns": "deserialize deserialize_udf",

@@ -175,7 +175,7 @@ def _apart(
                 # What Python returns may be null where a value came.
                 exists = (columns[VALUE] if choices[VALUE].native else made[VALUE]).isNotNull()
                 # No earlier stage removes the header that names the fields: Spark need not compute those that are left.
-                step, own = read_for_steps(column, made[VALUE], exists, _told(columns), by_column), True
+                step, own = read_for_steps(column, made[VALUE], exists, _context(columns), by_column), True
             work = in_own_step(work, step, beside=VALUE) if own else work.withColumns(step)
             made[name] = functions.col(column)
     steps = [f"{_DECODED}_{name}" for name in made]
@@ -264,7 +264,7 @@ def _sent(columns: Mapping[str, Column], native: Mapping[str, Choice], *, with_k
     return {name: column for name, column in columns.items() if name in used}
 
 
-def _told(columns: Mapping[str, Column]) -> dict[str, Column]:
+def _context(columns: Mapping[str, Column]) -> dict[str, Column]:
     """The columns that fetching a field needs."""
     return {name: columns[name] for name in ("headers", *CONTEXT, KEY) if name in columns}
 
@@ -296,8 +296,8 @@ def _by_column(
     # Asked outside of a lambda function, in which the name would be that of the value with its fields.
     is_tombstone = columns[VALUE].isNull()
     left = functions.when(is_tombstone, headers).otherwise(without_removed(headers, removed))
-    told = tuple(_told(columns))
-    work, value, names = in_steps(work, f"{_DECODED}_{VALUE}", config, plan, told=told, nullable=nullable)
+    context = tuple(_context(columns))
+    work, value, names = in_steps(work, f"{_DECODED}_{VALUE}", config, plan, context=context, nullable=nullable)
     return work, {VALUE: value, "headers": left}, names
 
 

@@ -115,7 +115,7 @@ def in_steps(
     config: Mapping[str, object],
     plan: FieldsPlan,
     *,
-    told: tuple[str, ...],
+    context: tuple[str, ...],
     nullable: bool,
 ) -> tuple[DataFrame, Column, tuple[str, ...]]:
     """Fetch each column in a step of its own; Spark drops the steps whose columns a query does not use.
@@ -127,7 +127,7 @@ def in_steps(
         value: The name of the struct column with the values.
         config: Flat configuration.
         plan: The columns.
-        told: The names of the columns that :func:`read_for_steps` was given.
+        context: The names of the columns that :func:`read_for_steps` was given.
         nullable: Whether values may be null. Spark then takes apart less: see docs/spark-execution.md.
 
     Returns:
@@ -137,7 +137,7 @@ def in_steps(
     fetched: dict[tuple[str, ...], Column] = {}
     for number, column in enumerate(plan.columns):
         name = _FIELD.format(number)
-        work = FetchPlan(config, column, told, FAILFAST)
+        work = FetchPlan(config, column, context, FAILFAST)
         frame = in_own_step(frame, {name: _fetched(whole, record, work)}, beside=value)
         fetched[column.path] = functions.col(name)
     kind = cast(StructType, spark_of(plan.value.arrow_type))
@@ -150,8 +150,8 @@ def _record(crossing: Column, beside: Mapping[str, Column]) -> Column:
 
     A single text, since each column of a Python step costs for all rows, also where it is null.
     """
-    told = {**beside, "headers": last_header(beside["headers"], HEADER)}
-    whole = functions.to_json(functions.struct(*(column.alias(name) for name, column in told.items())))
+    context = {**beside, "headers": last_header(beside["headers"], HEADER)}
+    whole = functions.to_json(functions.struct(*(column.alias(name) for name, column in context.items())))
     return functions.when(crossing, whole)
 
 

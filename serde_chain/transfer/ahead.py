@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Final, Self
 
 from payload_stores.errors import PayloadStoreUnavailableError, release
+from payload_stores.records import StoredRecord
 from payload_stores.threads import run_in_daemon_thread
 from serde_chain.transfer.step import Transfer
 
@@ -347,8 +348,6 @@ class _Job:
         """Bytes that it holds."""
         if self.error is not None:
             return 0
-        from payload_stores.records import StoredRecord  # clients without a store import none
-
         data = self.result.value if isinstance(self.result, StoredRecord) else self.result
         return len(data) if isinstance(data, (bytes, bytearray, memoryview)) else self.transfer.size or 0
 

@@ -138,6 +138,8 @@ def test_a_checkpoint_is_for_spark(file: Path, topic: str, tmp_path: Path) -> No
     assert not checkpoint.exists()
 
 
+# test_migrate starts Spark by the command line, too.
+@pytest.mark.nightly
 @pytest.mark.usefixtures("orphan")
 def test_a_checkpoint_implies_spark(file: Path, topic: str, tmp_path: Path) -> None:
     """A process that starts Spark."""

@@ -41,7 +41,7 @@ from tests.jobs.conftest import Config, Sweep, local_audit, payload, spark_audit
 
 pytestmark = pytest.mark.full
 
-CASES = int(os.environ.get("SERDE_CHAIN_ENGINE_CASES", examples(25)))
+CASES = int(os.environ.get("SERDE_CHAIN_ENGINE_CASES", examples(12)))
 PARTITIONS = 2
 GRACE_S = 3600
 OLD_MS = (time.time_ns() // 1_000_000) - 2 * GRACE_S * 1000

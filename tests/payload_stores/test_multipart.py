@@ -245,6 +245,22 @@ def test_a_payload_is_opened_for_seeking() -> None:
     assert all(size <= PART_BYTES for _, size in asked)
 
 
+def test_the_rest_is_whole_after_a_failure() -> None:
+    """What was read of it before the failure was returned to nobody."""
+    failures = [OSError("the connection is cut")]
+
+    def cut_once(part: memoryview, start: int) -> None:
+        if start and failures:
+            raise failures.pop()
+        fill(part, start)
+
+    with open_ranges(len(DATA), cut_once) as file:
+        file.seek(7)
+        with pytest.raises(OSError, match="is cut"):
+            file.read()
+        assert file.read() == DATA[7:]
+
+
 def test_a_range_ends_with_a_block() -> None:
     """A block of which the end is missing would be transferred again for the next range."""
     asked: list[tuple[int, int]] = []

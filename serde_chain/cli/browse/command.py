@@ -55,7 +55,7 @@ def serve(pages: Pages, first: str, port: int, ready: Callable[[str], object]) -
         pages: The pages.
         first: The path of the first page.
         port: Port on 127.0.0.1; 0 for a free one.
-        ready: Called with the link, once signals end the server in order.
+        ready: Called with the link, once signals shut the server down cleanly.
 
     Raises:
         ConfigError: The port is taken.

@@ -120,6 +120,7 @@ class Batches:
         Returns:
             Outcomes by the identity of each record. The payloads of one call are within the stages' limit of bytes,
             though the first is always fetched: records from the first one with a payload beyond that are omitted.
+            Records of a partition behind one that failed, and must not be skipped, may be omitted too.
         """
         window = Window()
         reader = WindowReader(window, self._begin, self._is_apart, self._prefetch)
@@ -137,9 +138,16 @@ class Batches:
         if self._pace.is_over():
             await asyncio.sleep(0)
         # Small records have no payloads, but their schema may be unknown.
-        for record in (*others, *apart):
-            if id(record) not in outcomes:
-                outcomes[id(record)] = window.decoded.get(id(record)) or await self._end(reader, record)
+        waiting = {id(record) for record in (*others, *apart)} - outcomes.keys()
+        ended: set[tuple[str, int]] = set()
+        for record in records:
+            place = record.topic, record.partition
+            if id(record) not in waiting or place in ended:
+                continue
+            outcome = window.decoded.get(id(record)) or await self._end(reader, record)
+            outcomes[id(record)] = outcome
+            if isinstance(outcome, Exception) and not _is_passable(outcome):
+                ended.add(place)  # a store that is down would let each of them wait, after the other
         return outcomes
 
     def _is_apart(self, record: Record) -> bool:
@@ -214,6 +222,11 @@ class Batches:
         place = (record.partition, record.timestamp, record.offset)
         encoded = codec.Record(record.topic, record.value, record.key, record.headers, *place)
         return then(self._decoder.decode(encoded), partial(_decoded, record))
+
+
+def _is_passable(error: Exception) -> bool:
+    """Whether the next records of the partition may be delivered although this one failed."""
+    return isinstance(error, SerializationError) and error.about_record
 
 
 def _decoded(record: Record, decoded: Decoded) -> Record:

@@ -5,7 +5,7 @@
 
 from typing import TYPE_CHECKING
 
-from payload_stores.lazy_names import lazy_names
+from payload_stores.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
     from serde_chain.jobs.auditing import AuditReport as AuditReport
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from serde_chain.spark.jobs.migrating import migrate as migrate
     from serde_chain.spark.jobs.sweeping import sweep as sweep
 else:
-    __all__, __getattr__, __dir__ = lazy_names(
+    __all__, __getattr__, __dir__ = _lazy_names(
         __name__,
         {
             "serde_chain.jobs.auditing": "AuditReport",

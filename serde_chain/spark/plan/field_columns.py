@@ -73,7 +73,7 @@ class FetchPlan:
         columns: The function's arguments: the column, and the record as JSON, null without references.
         config: The whole configuration, flat.
         column: The column.
-        told: The columns of Spark's Kafka source in the record; of its ``headers``, only the value of ``large-fields``.
+        context: The columns of Spark's Kafka source in the record; of ``headers``, only the value of ``large-fields``.
         mode: The mode.
         python: The driver's interpreter, for messages.
     """
@@ -82,7 +82,7 @@ class FetchPlan:
 
     config: Mapping[str, object] = field(repr=False)
     column: FieldColumn
-    told: tuple[str, ...]
+    context: tuple[str, ...]
     mode: str
     python: str = field(default_factory=lambda: sys.executable)
 

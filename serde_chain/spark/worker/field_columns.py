@@ -78,14 +78,16 @@ class _Fetcher:
         if records.null_count == len(records):
             yield cast(values, self._plan.column.arrow_type)
             return
-        told = [{} if record is None else json.loads(record) for record in records.to_pylist()]
-        headers = _bytes_of(told, "headers")
+        facts = [{} if record is None else json.loads(record) for record in records.to_pylist()]
+        headers = _bytes_of(facts, "headers")
         batch = Batch(
-            self._arrow.nulls(len(told), self._arrow.binary()),
+            self._arrow.nulls(len(facts), self._arrow.binary()),
             [None if header is None else [(HEADER, header)] for header in headers],
-            topic=[record.get("topic") for record in told] if "topic" in self._plan.told else None,
-            keys=_bytes_of(told, "key") if "key" in self._plan.told else None,
-            positions={name: [record.get(name) for record in told] for name in _POSITIONS if name in self._plan.told},
+            topic=[record.get("topic") for record in facts] if "topic" in self._plan.context else None,
+            keys=_bytes_of(facts, "key") if "key" in self._plan.context else None,
+            positions={
+                name: [record.get(name) for record in facts] for name in _POSITIONS if name in self._plan.context
+            },
             columns=[self._plan.column.name],
         )
         batch.take(self._wrapped(values))

@@ -19,7 +19,7 @@ from aiokafka.producer.transaction_manager import TransactionState
 from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError, PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
-from serde_chain import ConfigError, EncodeError
+from serde_chain import ConfigError, EncodeError, SerializationError
 from serde_chain.clients.aiokafka import Consumer, Producer, RecordDecoder
 from serde_chain.clients.journal import Journal
 from serde_chain.errors import DeadLetterError
@@ -533,6 +533,32 @@ def test_a_payload_that_fails_before_its_turn_is_fetched_again(
             [records] = (await consumer.getmany(timeout_ms=10_000)).values()
         assert [record.value for record in records] == [bytes([number]) * 2000 for number in range(3)]
         assert sorted(numbers) == [0, 1, 1, 2]
+
+    run(main())
+
+
+def test_behind_a_failure_of_the_store_no_record_waits_for_it(
+    config: dict[str, Any], broker: KafkaBroker, topic: str
+) -> None:
+    """Each of them would take the store's deadline, one after the other."""
+    numbers: list[int] = []
+
+    class Store(MemoryStore):
+        def download(self, reference: str) -> bytes:
+            numbers.append(super().download(reference)[0])
+            raise PayloadStoreUnavailableError("not now")
+
+    settings = {**config, "large.message.payload.store.class": Store()}
+
+    async def main() -> None:
+        async with new_producer(broker, settings) as producer:
+            for number in range(3):
+                await producer.send_and_wait(topic, bytes([number]) * 2000)
+        async with new_consumer(broker, topic, settings) as consumer:
+            with pytest.raises(SerializationError, match="not now") as raised:
+                await consumer.getmany(timeout_ms=10_000)
+        assert raised.value.offset == 0
+        assert [number for number in sorted(numbers) if number] == [1, 2]  # ahead of their turn, and not again
 
     run(main())
 

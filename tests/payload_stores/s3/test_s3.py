@@ -377,6 +377,20 @@ def test_content_that_a_sweep_deletes_before_it_is_renewed(config: dict[str, obj
     store.close()
 
 
+@pytest.mark.parametrize("size", [1000, LARGE])
+def test_a_server_without_etags(config: dict[str, object], size: int) -> None:
+    """It has no versions of which one could be copied: the payload is uploaded again."""
+    store = opened(config, **{"large.message.grace.ms": 0})
+    reference = store.publish("topic", bytes(size), CONTENT)
+    store._client.meta.events.register("after-call.s3.HeadObject", lambda parsed, **_: parsed.pop("ETag"))
+    assert store.info(reference).size == size
+    made = requests_of(store)
+    assert store.publish("topic", bytes(size), CONTENT) == reference
+    assert "CopyObject" not in made
+    assert store.download(reference) == bytes(size)
+    store.close()
+
+
 def test_content_that_was_cut_off_is_written_again(store: S3Store, bucket: str) -> None:
     for data in (b"data", bytes(LARGE)):
         reference = store.publish("topic", data, CONTENT)

@@ -150,7 +150,8 @@ def printed(environment: Environment, folder: Path, *added: Path, submit: str = 
     return done.stdout.splitlines()
 
 
-@pytest.mark.full
+# The files are those of test_files_of_the_command_line, added by another way.
+@pytest.mark.nightly
 def test_added_files(installed: Callable[[str], Environment], archive: Path, tmp_path: Path) -> None:
     """A process that starts Spark."""
     workers = installed("pyarrow")
