@@ -1,5 +1,8 @@
 """``serde-chain demo`` does what it says, with payloads in a folder, and with nothing but the broker."""
 
+import ast
+import html
+import inspect
 import json
 import re
 import subprocess
@@ -11,6 +14,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from serde_chain.cli.commands import commands
+from serde_chain.cli.demo import alerts, sweep
 
 PLACES = {
     "local": (r"The payloads are in \S+/payloads: 2 files\.", "file://"),
@@ -63,3 +67,20 @@ def test_figures_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("serde_chain.cli.demo.alerts.run_demo", run_demo)
     done = CliRunner().invoke(commands, ["demo", "--records", "2", "--json"], catch_exceptions=False)
     assert json.loads(done.stdout) == {"records": 2, "keep": False, "store": "local"}
+
+
+def test_the_picture_of_the_demo_has_its_words() -> None:
+    """If not: python examples/terminal.py docs/pictures/demo.svg serde-chain demo."""
+    drawn = (Path(__file__).parents[2] / "docs" / "pictures" / "demo.svg").read_text(encoding="utf-8")
+    shown = " ".join(html.unescape(" ".join(re.findall(r"<text[^>]*>(.*?)</text>", drawn))).split())
+    words = [
+        " ".join(re.sub(r"\[/?[a-z ]*\]", "", part.value).split())
+        for module in (alerts, sweep)
+        for call in ast.walk(ast.parse(inspect.getsource(module)))
+        if isinstance(call, ast.Call) and ast.unparse(call.func) == "console.print"
+        for text in call.args[:1]
+        for part in (text.values if isinstance(text, ast.JoinedStr) else [text])
+        if isinstance(part, ast.Constant) and isinstance(part.value, str) and len(part.value) > 5
+    ]
+    assert len(words) > 10
+    assert [part for part in words if part not in shown] == ["The payloads are in the topic", ".payloads:", "chunks."]
