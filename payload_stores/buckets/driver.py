@@ -116,7 +116,7 @@ class Driver(ABC):
         """Facts about an object."""
 
     def renew(self, target: Target, head: Head) -> bool:
-        """Make an object with these facts count as written now; returns whether it does, else it is uploaded again."""
+        """Set an object's modification time to now, if it still has this head; returns whether it was set."""
         return False
 
     @abstractmethod

@@ -39,6 +39,7 @@ class BucketStore(references.RootedStore):
 
     # Beginnings of messages.
     _links: ClassVar[str] = "a link is"
+    _threads: DaemonPool | None = None  # until it is configured
 
     def _start(self, driver: Driver, threads: DaemonPool) -> None:
         """Set the driver, and the threads that transfer parts and ranges."""
@@ -244,7 +245,7 @@ class BucketStore(references.RootedStore):
 
     def close(self) -> None:
         """Close the connections; requests in flight end by their own timeouts. See :meth:`PayloadStore.close`."""
-        if hasattr(self, "_driver"):
+        if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._driver.close()
 

@@ -119,7 +119,7 @@ def test_a_payload_that_was_taken_makes_room_for_the_next() -> None:
     assert reader.wait(records[0], SECONDS)
     assert not payloads[1].begun.is_set()
     assert reader.read(records[0]) == 100
-    assert payloads[1].begun.wait(SECONDS), "nobody has asked for it yet"
+    assert payloads[1].begun.wait(SECONDS), "the next download did not start, although there was room"
 
 
 @pytest.mark.parametrize(("is_marked", "fetches"), [(False, True), (True, False)])

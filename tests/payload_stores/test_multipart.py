@@ -246,7 +246,7 @@ def test_a_payload_is_opened_for_seeking() -> None:
 
 
 def test_the_rest_is_whole_after_a_failure() -> None:
-    """What was read of it before the failure was returned to nobody."""
+    """The failed call returned no bytes, so the next one starts where it did."""
     failures = [OSError("the connection is cut")]
 
     def cut_once(part: memoryview, start: int) -> None:

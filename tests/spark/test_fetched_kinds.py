@@ -1,7 +1,6 @@
 """What queries of JSON and Protobuf fetch: the values of Avro are in ``test_fetched.py``."""
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,12 @@ from google.protobuf import descriptor_pb2
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 
-from serde_chain.base import Data, Deserializer, RemovedHeaders
 from serde_chain.errors import ConfigError
-from serde_chain.record import get_header, remove_headers
 from serde_chain.spark import decode, explain
-from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
+from tests.spark import stages_of_a_user
 from tests.spark.counting import counting, downloads
 from tests.spark.records import encoded, kafka, row
+from tests.spark.stages_of_a_user import OwnMark, Voids
 from tests.spark.test_decode import plan_of
 
 COUNT = 6
@@ -116,25 +114,6 @@ def test_small_fields_of_messages(spark: SparkSession, tmp_path: Path) -> None:
     assert "fields: fetched with the value (the fields are unknown before the values are read)" in explain(text)
 
 
-class OwnMark(LargeFieldsDeserializer):
-    """Marks its records by a header of its own."""
-
-    def marker_headers(self) -> frozenset[str]:
-        return frozenset({"own-mark"})
-
-
-class Voids(Deserializer[bytes]):
-    """Drops the references of records that are marked as void."""
-
-    takes = gives = Data.BYTES
-    removed_headers = (RemovedHeaders("void", frozenset({"large-fields"})),)
-
-    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
-        if data is not None and get_header(ctx, "void") is not None:
-            remove_headers(ctx, ("large-fields",))
-        return data
-
-
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     ("stages", "reason"),
@@ -147,7 +126,7 @@ def test_headers_that_do_not_tell_of_references(
     spark: SparkSession, tmp_path: Path, stages: list[Any], reason: str, engine: str
 ) -> None:
     """All fields are then fetched with the value."""
-    cloudpickle.register_pickle_by_value(sys.modules[__name__])  # type: ignore[no-untyped-call]  # pyspark's
+    cloudpickle.register_pickle_by_value(stages_of_a_user)  # type: ignore[no-untyped-call]  # pyspark's
     fields = [{"name": "flux", "type": "double"}, {"name": "stamp", "type": "string"}]
     config = settings(tmp_path, "avro, large-fields") | {
         "avro.schema": {"type": "record", "name": "R", "fields": fields}

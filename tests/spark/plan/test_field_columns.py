@@ -6,28 +6,11 @@ from typing import Any
 
 import pytest
 
-from serde_chain.base import Data, Deserializer, RemovedHeaders
+from serde_chain.base import Data, Deserializer
 from serde_chain.spark.plan.field_columns import FieldsPlan, plan_fields, plan_value
-from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
+from tests.spark.stages_of_a_user import OwnMark, Voids
 
 Config = dict[str, Any]
-
-
-class OwnMark(LargeFieldsDeserializer):
-    """Marks its records by a header of its own."""
-
-    def marker_headers(self) -> frozenset[str]:
-        return frozenset({"own-mark"})
-
-
-class Voids(Deserializer[bytes]):
-    """Drops the references of records that are marked as void."""
-
-    takes = gives = Data.BYTES
-    removed_headers = (RemovedHeaders("void", frozenset({"large-fields"})),)
-
-    def __call__(self, data: Any, ctx: Any = None, /) -> Any:
-        return data
 
 
 class Unknown(Deserializer[bytes]):
