@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import BinaryIO, ClassVar, Final
 
@@ -13,7 +12,6 @@ from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PublishContext
 from payload_stores.buffers import checked_range
 from payload_stores.errors import PayloadNotFoundError, PayloadStoreError
-from payload_stores.ids import sha256_digest
 
 __all__ = ["MemoryStore"]
 
@@ -111,8 +109,6 @@ class MemoryStore(references.RootedStore):
         """Store the contents of a reader, in memory like any other payload."""
         # In blocks: a deadline watches for progress.
         data = b"".join(iter(lambda: reader.read(_READ_BYTES), b""))
-        if context is not None and context.deterministic and context.digest is None:
-            context = replace(context, digest=sha256_digest(data))
         return self.publish(topic, data, context)
 
     def open(self, reference: str) -> BinaryIO:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
 from payload_stores import ids
@@ -41,6 +41,20 @@ class PublishContext:
     def deterministic(self) -> bool:
         """Whether equal payloads get equal ids, so that an existing object need not be written again."""
         return self.id_strategy != "random"
+
+    def with_digest(self, digest: Callable[[], str]) -> PublishContext:
+        """This context, with the payload's digest if a deterministic id requires it.
+
+        Args:
+            digest: Computes it, ``sha256:<hex>``; called only if it is required and unknown.
+
+        Example:
+            >>> PublishContext("content").with_digest(lambda: ids.sha256_digest(b"payload")).digest
+            'sha256:239f59ed55e737c77147cf55ad0c1b030b6d7ee748a7426952f9b852d5a935e5'
+        """
+        if self.digest is not None or not self.deterministic:
+            return self
+        return replace(self, digest=digest())
 
     def make_id(self, data: Buffer) -> str:
         """The id of a payload, by the strategy, unless the reference format has set it."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from typing import BinaryIO, ClassVar, Final
@@ -51,9 +50,7 @@ class BucketStore(references.RootedStore):
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Upload a payload directly from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
-        context = context or PublishContext()
-        if context.deterministic and context.digest is None:
-            context = replace(context, digest=sha256_digest(view))
+        context = (context or PublishContext()).with_digest(lambda: sha256_digest(view))
         path = references.object_path(self, topic, view, context)
         target, reference = self._target(self.roots.own, path), self.roots.url(path)
         with self._translated(topic=topic, reference=reference):
@@ -69,9 +66,8 @@ class BucketStore(references.RootedStore):
         A deterministic id must be known before the upload: either the context has the digest, or the reader must be
         seekable. ``id`` is called with the digest and no data.
         """
-        if context is not None and context.deterministic and context.digest is None:
-            with self._translated(topic=topic):
-                context = replace(context, digest=stream_digest(reader))
+        with self._translated(topic=topic):
+            context = (context or PublishContext()).with_digest(lambda: stream_digest(reader))
         path = references.object_path(self, topic, b"", context)
         target, reference = self._target(self.roots.own, path), self.roots.url(path)
         parts = read_parts(reader, MAX_PARTS)

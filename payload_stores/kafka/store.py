@@ -13,7 +13,6 @@ import random
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, BinaryIO, ClassVar, Final, Self
 
@@ -138,9 +137,7 @@ class KafkaStore(PayloadStore):
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Write a payload as chunks, from the caller's buffer. See :meth:`PayloadStore.publish`."""
         view = memoryview(data).cast("B")
-        context = context or PublishContext()
-        if context.deterministic and context.digest is None:
-            context = replace(context, digest=sha256_digest(view))
+        context = (context or PublishContext()).with_digest(lambda: sha256_digest(view))
         path = references.object_path(self, topic, view, context)
         return self._publish(path, lambda block_bytes: cut(view, block_bytes), len(view), context.digest)
 
@@ -150,15 +147,14 @@ class KafkaStore(PayloadStore):
         A deterministic id must be known before the first chunk: either the context has the digest, or the reader must
         be seekable. ``id`` is called with the digest and no data.
         """
-        if context is not None and context.deterministic and context.digest is None:
-            context = replace(context, digest=stream_digest(reader))
+        context = (context or PublishContext()).with_digest(lambda: stream_digest(reader))
         path = references.object_path(self, topic, b"", context)
 
         def blocks(block_bytes: int) -> Iterator[memoryview]:
             parts = read_parts(reader, _MOST_CHUNKS, block_bytes)
             return released([next(parts, memoryview(b""))], parts)
 
-        return self._publish(path, blocks, None, None if context is None else context.digest)
+        return self._publish(path, blocks, None, context.digest)
 
     def owns(self, reference: str) -> bool:
         """See :meth:`PayloadStore.owns`. The own cluster's id is known after the first request."""
