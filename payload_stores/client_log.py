@@ -36,8 +36,8 @@ class _Folded(logging.Filter):
             return True
         text, now = re.sub(_AFTER, "", failed["what"]), time.monotonic()
         # A name such as localhost may have several addresses.
-        told = self._seen.get(key := f"{failed['broker']} {re.sub(_ADDRESS, '', text)}")
-        if told is not None and now - told < _FOLD_S:
+        logged_at = self._seen.get(key := f"{failed['broker']} {re.sub(_ADDRESS, '', text)}")
+        if logged_at is not None and now - logged_at < _FOLD_S:
             return False
         if len(self._seen) >= _MOST:
             self._seen.clear()

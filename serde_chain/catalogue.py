@@ -29,11 +29,11 @@ __all__ = [
     "StageItem",
     "bare_key",
     "check_side",
+    "explain_placeholder",
     "find_format",
     "make_stage",
     "marker_headers",
     "stage_type",
-    "tell_placeholder",
 ]
 
 GROUP: Final = "serde_chain.stages"
@@ -318,11 +318,11 @@ def find_format(name: str) -> ReferenceFormat:
 
 
 def marker_headers(*, is_key: bool) -> frozenset[str]:
-    """Headers at least one of which a record has if :func:`tell_placeholder` changes its error."""
+    """Headers at least one of which a record has if :func:`explain_placeholder` changes its error."""
     return frozenset(header for name in FORMATS.builtins for header in find_format(name).headers(is_key=is_key))
 
 
-def tell_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:
+def explain_placeholder(error: SerializationError, ctx: Context | None) -> SerializationError:
     """Replace the error for undecodable bytes if a header marks them as a placeholder.
 
     Args:

@@ -42,10 +42,10 @@ from serde_chain.catalogue import (
     Side,
     StageItem,
     check_side,
+    explain_placeholder,
     make_stage,
     marker_headers,
     stage_type,
-    tell_placeholder,
 )
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import (
@@ -60,7 +60,7 @@ from serde_chain.errors import (
     is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header, remove_headers
-from serde_chain.stage_calls import Begun, composed, most_unchanged, plain_call, stage_call
+from serde_chain.stage_calls import Begun, composed, max_unchanged, plain_call, stage_call
 from serde_chain.transfer import Slots, Transfer, finish, then, together
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class _Chain(Stage):
     Its result is that of the chain if it is ``bytes``, or if the chain is a deserializer's; otherwise :meth:`begun`
     says what is left to do.
     """
-    most_unchanged: int
+    max_unchanged: int
     """Length up to which ``plain`` returns objects of exactly the type ``bytes`` unchanged; -1 if it may change any."""
     own_headers: frozenset[str]
 
@@ -150,7 +150,7 @@ class _Chain(Stage):
         self._steps = (*map(stage_call, stages), *self._ending)
         self._waits = any(isinstance(stage, SupportsTransfers) for stage in stages)
         plain = list(map(plain_call, stages))
-        self.plain, self.most_unchanged = composed(plain), most_unchanged(plain)
+        self.plain, self.max_unchanged = composed(plain), max_unchanged(plain)
         # Any writer can add a header; it must not bypass these stages.
         self.authenticates = any(isinstance(stage, Deserializer) and stage.authenticates for stage in stages)
         self.moves_payloads = any(isinstance(stage, Stage) and stage.moves_payloads for stage in stages)  # type: ignore[misc]
@@ -534,8 +534,8 @@ class SerializerChain(_Chain, Serializer[Any]):
                 headers += [None] * count
             arrays.append(values)
         slots = Slots(_IN_FLIGHT, max((stage.timeout_ms for stage in self._uploading), default=_PATIENCE_MS))
-        ways = [step for several in steps.values() for step in several]
-        results = iter(finish(together(ways, list, slots=slots, undo=self._undo), self._undo))
+        uploads = [step for several in steps.values() for step in several]
+        results = iter(finish(together(uploads, list, slots=slots, undo=self._undo), self._undo))
         for at, several in steps.items():
             arrays[at] = [next(results) for _ in several]
         return ArrowRecords(chunked(arrays), header_column(headers))
@@ -748,7 +748,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
             self._only_form = self._forms[0][1] if len(self._forms) == 1 else None
         for part in run(self._forms, batch, self._error, most_bytes):
             if part.errors and not self._resolves:
-                part.change_errors(marker_headers(is_key=part.field == KEY), tell_placeholder)
+                part.change_errors(marker_headers(is_key=part.field == KEY), explain_placeholder)
             yield part
 
     @property
@@ -794,7 +794,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         failure = super()._error(at, error, ctx)
         if ctx is None or not isinstance(failure, DecodeError) or self._resolves:
             return failure
-        return tell_placeholder(failure, ctx)
+        return explain_placeholder(failure, ctx)
 
 
 def _bound(stages: list[Any]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from serde_chain.base import (
 )
 from serde_chain.record import Context
 
-__all__ = ["Begun", "composed", "most_unchanged", "plain_call", "stage_call"]
+__all__ = ["Begun", "composed", "max_unchanged", "plain_call", "stage_call"]
 
 
 class Begun(NamedTuple):
@@ -95,6 +95,6 @@ def _joined(functions: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     return _joined([_joined(present[:3]), *present[3:]])
 
 
-def most_unchanged(functions: Sequence[Callable[[Any], Any] | None]) -> int:
+def max_unchanged(functions: Sequence[Callable[[Any], Any] | None]) -> int:
     """Length in bytes up to which all functions leave ``bytes`` unchanged; -1 if one of them may change any."""
     return min((function.most if isinstance(function, ShortBytes) else -1 for function in functions), default=-1)

@@ -165,15 +165,15 @@ def test_chains_tell_which_bytes_they_leave_unchanged() -> None:
         plain = staticmethod(reversed_)
 
     def most(names: str, **config: Any) -> int:
-        return SerializerChain.from_config({"value.serializers": names, **config}).most_unchanged
+        return SerializerChain.from_config({"value.serializers": names, **config}).max_unchanged
 
     store = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 1000}
     limited = most("bytes, large-message", **store)
     assert most("bytes") > 1 << 30
     assert 0 < limited <= 1000
     assert most("bytes, zstd") == most("string") == most("bytes, zstd, large-message", **store) == -1
-    assert SerializerChain([Reversed()]).most_unchanged == -1
-    assert SerializerChain([]).most_unchanged == -1
+    assert SerializerChain([Reversed()]).max_unchanged == -1
+    assert SerializerChain([]).max_unchanged == -1
     chain = SerializerChain.from_config({"value.serializers": "bytes, large-message", **store})
     assert chain.plain is not None
     data = bytes(limited)
@@ -364,7 +364,7 @@ def test_a_chain_is_a_context_manager() -> None:
     assert stage.closed == 1
 
 
-def test_a_wrong_order_is_told_before_a_setting_that_is_missing() -> None:
+def test_a_wrong_order_is_reported_before_a_setting_that_is_missing() -> None:
     names = "json, large-message, zstd"
     with pytest.raises(ConfigError, match=r"zstd \(3 of 3\) cannot come after large-message \(2 of 3\)"):
         SerializerChain.from_config({"value.serializers": names, "large.message.payload.store.class": "s3"})

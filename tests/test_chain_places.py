@@ -120,7 +120,7 @@ class TestPlaces:
                 DeserializerChain([Read(fail(error))])(b"data", context())
             assert caught.value.about_record is about_record
 
-    def test_of_a_batch_the_first_record_that_fails_is_told(self) -> None:
+    def test_of_a_batch_the_first_record_that_fails_is_reported(self) -> None:
         def refuse(data: bytes) -> bytes:
             if data.startswith(b"bad"):
                 raise ValueError(data.decode())

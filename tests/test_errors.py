@@ -70,7 +70,7 @@ def test_only_what_was_out_of_reach_is_transient() -> None:
     assert transient == [JournalError, PayloadStoreUnavailableError, TopicLimitError]
 
 
-def test_what_is_wrong_with_one_record_is_told_from_what_is_wrong_with_the_world() -> None:
+def test_faults_of_a_record_differ_from_outages() -> None:
     about_records = {kind.__name__ for kind in KINDS if kind.about_record}
     assert about_records == {
         "DecodeError",

@@ -178,7 +178,7 @@ def test_what_is_held_for_later_makes_room_for_the_next() -> None:
 def test_what_makes_room_is_gone_until_it_is_fetched_again() -> None:
     store, told = Store(), list[None]()
     prefetch = prefetch_of(store, max_bytes=20)
-    prefetch.told = lambda: told.append(None)
+    prefetch.notify = lambda: told.append(None)
     first, second = prefetch.add(fetches("ab", 10))
     until(lambda: len(told) == 2)
     [third] = prefetch.add(fetches("c", 10))
@@ -191,7 +191,7 @@ def test_what_makes_room_is_gone_until_it_is_fetched_again() -> None:
 def test_what_was_taken_makes_no_room() -> None:
     told = list[None]()
     prefetch = prefetch_of(Store(), max_bytes=20)
-    prefetch.told = lambda: told.append(None)
+    prefetch.notify = lambda: told.append(None)
     first, second = prefetch.add(fetches("ab", 10))
     until(lambda: len(told) == 2)
     held = second.take()
@@ -306,19 +306,19 @@ def test_who_waits_is_served_before_those_that_hang() -> None:
         release.set()
 
 
-def test_someone_can_be_told() -> None:
+def test_notify_is_called() -> None:
     prefetch, told = prefetch_of(Store()), threading.Event()
-    prefetch.told = told.set
+    prefetch.notify = told.set
     [ahead] = prefetch.add(fetches("a"))
     assert told.wait(30)
     assert ahead.is_done
 
 
-def test_someone_is_told_of_a_result_that_was_there_before() -> None:
+def test_notify_is_called_for_an_earlier_result() -> None:
     """Two records refer to one payload, and the first still holds it: asyncio waits for the news alone."""
     told = threading.Event()
     prefetch = prefetch_of(Store())
-    prefetch.told = told.set
+    prefetch.notify = told.set
     first = prefetch.add(fetches(["a"]))
     assert told.wait(10)
     told.clear()

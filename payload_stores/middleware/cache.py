@@ -59,7 +59,7 @@ class CachedPayloads:
     Args:
         max_bytes: Maximum total size of the payloads.
         patience_ms: How long to wait for another's download, which may hang, before starting a new one, in ms.
-        told: Called with ``hit`` or ``miss`` for each requested payload.
+        observe: Called with ``hit`` or ``miss`` for each requested payload.
 
     Example:
         >>> payloads = CachedPayloads(1000)
@@ -68,9 +68,9 @@ class CachedPayloads:
     """
 
     def __init__(
-        self, max_bytes: int, *, patience_ms: int = _PATIENCE_MS, told: Callable[[str], object] = _ignore
+        self, max_bytes: int, *, patience_ms: int = _PATIENCE_MS, observe: Callable[[str], object] = _ignore
     ) -> None:
-        self._told = told
+        self._observe = observe
         self._max_bytes = max_bytes
         self._patience = patience_ms / 1000
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
@@ -80,7 +80,7 @@ class CachedPayloads:
 
     def __reduce__(self) -> tuple[Callable[[int], CachedPayloads], tuple[int]]:
         # Pickled without the payloads, which may be gigabytes.
-        return partial(type(self), patience_ms=round(self._patience * 1000), told=self._told), (self._max_bytes,)
+        return partial(type(self), patience_ms=round(self._patience * 1000), observe=self._observe), (self._max_bytes,)
 
     def figures(self) -> CacheFigures:
         """The statistics so far."""
@@ -116,7 +116,7 @@ class CachedPayloads:
                         self._flights[key] = flight = mine
                         self._misses += 1
                 if flight is mine:
-                    self._told("miss")
+                    self._observe("miss")
                     mine.payload = data = download()
                     self._keep(key, mine)
                     return data
@@ -162,7 +162,7 @@ class CachedPayloads:
     def _count_hit(self) -> None:
         with self._lock:
             self._hits += 1
-        self._told("hit")
+        self._observe("hit")
 
     def _keep(self, key: _Key, flight: _Flight) -> None:
         reference, digest = key.reference, key.digest

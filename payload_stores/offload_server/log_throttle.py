@@ -26,7 +26,7 @@ class LogThrottle:
     def __init__(self, seconds: float = SECONDS, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds = seconds
         self._clock = clock
-        self._said: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
+        self._logged: OrderedDict[Hashable, tuple[float, int]] = OrderedDict()
 
     def due(self, occasion: Hashable) -> int | None:
         """Whether to log a line now.
@@ -35,14 +35,14 @@ class LogThrottle:
             Number of lines omitted since the last one; None to omit this one.
         """
         now = self._clock()
-        until, omitted = self._said.get(occasion, (now, 0))
+        until, omitted = self._logged.get(occasion, (now, 0))
         if now < until:
-            self._said[occasion] = until, omitted + 1
+            self._logged[occasion] = until, omitted + 1
             return None
-        self._said.pop(occasion, None)
-        while len(self._said) >= _MOST:
-            self._said.popitem(last=False)
-        self._said[occasion] = now + self._seconds, 0
+        self._logged.pop(occasion, None)
+        while len(self._logged) >= _MOST:
+            self._logged.popitem(last=False)
+        self._logged[occasion] = now + self._seconds, 0
         return omitted
 
 

@@ -25,7 +25,7 @@ _MAX_ID: Final = 255
 # Objects of a multipart upload; the store writes no larger ones.
 _MAX_BYTES: Final = 5 << 40
 # Maximum number of rules to describe: a bucket may have a thousand.
-_MAX_TOLD: Final = 5
+_MAX_SHOWN: Final = 5
 # Actions of a rule, besides its name, state and filter.
 _ABOUT: Final = frozenset({"ID", "Status", "Filter", "Prefix"})
 
@@ -45,7 +45,7 @@ def lifetimes(rules: Iterable[Rule], folder: str, now: datetime) -> Lifetimes:
     """
     found = (_Applied.of(rule, folder, _ages(rule.get("Expiration") or {}, now)) for rule in rules)
     applied = sorted((each for each in found if each is not None), key=lambda each: each.shortest)
-    return Lifetimes(applied[0].shortest if applied else None, _age_of_all(applied), _told(applied))
+    return Lifetimes(applied[0].shortest if applied else None, _age_of_all(applied), _texts(applied))
 
 
 def with_versions(found: Lifetimes, rules: Iterable[Rule], folder: str) -> Lifetimes:
@@ -68,12 +68,12 @@ def with_versions(found: Lifetimes, rules: Iterable[Rule], folder: str) -> Lifet
         for rule in rules
         if (each := _Applied.of(rule, folder, _ages_of_noncurrent(rule.get("NoncurrentVersionExpiration") or {})))
     ]
-    age, told = _age_of_all(applied), (*found.rules, *_told(applied))
+    age, texts = _age_of_all(applied), (*found.rules, *_texts(applied))
     if age is not None:
-        return replace(found, longest=found.longest + min(age, _FOREVER - found.longest), rules=told)
-    told += ("the bucket keeps versions, and no rule deletes all noncurrent ones",)
+        return replace(found, longest=found.longest + min(age, _FOREVER - found.longest), rules=texts)
+    texts += ("the bucket keeps versions, and no rule deletes all noncurrent ones",)
     hint = f"Add NoncurrentVersionExpiration, without NewerNoncurrentVersions, to a rule for the prefix {folder!r}"
-    return replace(found, longest=None, rules=told, hint=hint)
+    return replace(found, longest=None, rules=texts, hint=hint)
 
 
 def with_expiration(rules: Iterable[Rule], folder: str, age: timedelta | None) -> list[dict[str, Any]]:
@@ -159,10 +159,10 @@ class _Applied:
         return cls(ages.shortest, ages.longest, smallest, largest, is_whole, ", ".join(parts))
 
 
-def _told(rules: Sequence[_Applied]) -> tuple[str, ...]:
+def _texts(rules: Sequence[_Applied]) -> tuple[str, ...]:
     """The rules, for people."""
-    told = tuple(rule.text for rule in rules[:_MAX_TOLD])
-    return told if len(rules) <= _MAX_TOLD else (*told, f"{len(rules) - _MAX_TOLD} more rules")
+    texts = tuple(rule.text for rule in rules[:_MAX_SHOWN])
+    return texts if len(rules) <= _MAX_SHOWN else (*texts, f"{len(rules) - _MAX_SHOWN} more rules")
 
 
 def _age_of_all(rules: Sequence[_Applied]) -> timedelta | None:

@@ -175,8 +175,8 @@ class S3Store(BucketStore):
         """The server's time, of its answer about the bucket. See :class:`~payload_stores.SupportsClock`."""
         with self._translated():
             answer: Any = self._client.head_bucket(Bucket=self._bucket)
-            told = field(answer["ResponseMetadata"]["HTTPHeaders"], "date")
-            return parsedate_to_datetime(told).astimezone(UTC)
+            server_date = field(answer["ResponseMetadata"]["HTTPHeaders"], "date")
+            return parsedate_to_datetime(server_date).astimezone(UTC)
 
     def remove_leftovers(self, older_than_ms: int = 86_400_000) -> int:
         """Abort multipart uploads left by killed writers below ``s3.prefix``; their parts are billed.

@@ -12,7 +12,7 @@ import click
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
 from serde_chain.cli.layout import Layout
-from serde_chain.cli.output import Moving, complain, is_terminal, make_folder, position, printable
+from serde_chain.cli.output import Throughput, complain, is_terminal, make_folder, position, printable
 from serde_chain.cli.program import FAILED
 from serde_chain.cli.selection import selecting, selection
 from serde_chain.errors import ContextualError
@@ -89,7 +89,7 @@ def consume(  # noqa: PLR0917, click passes them by name
     with (
         open_reader(config, timeout) as reader,
         closing(Decoding(chains, lazy=output is not None)) as decoding,
-        Moving(topic, is_shown=not is_terminal()) as told,
+        Throughput(topic, is_shown=not is_terminal()) as progress,
     ):
         if not raw:
             decoding.warn_of_other_side()
@@ -97,7 +97,7 @@ def consume(  # noqa: PLR0917, click passes them by name
         for batch in batches(reader, topic, where, wanted, follow=follow):
             for message, error in decoding.read(batch):
                 printing.print(message, error)
-                told(printing.count, printing.bytes)
+                progress(printing.count, printing.bytes)
     if printing.failed:
         complain(f"{printing.failed:,} of {printing.count:,} records are undecodable")
         raise click.exceptions.Exit(FAILED)

@@ -19,7 +19,7 @@ import click
 
 from payload_stores.plugins import require
 from serde_chain.cli.arguments import FILE, example
-from serde_chain.cli.output import Telling, are, number, printable, say
+from serde_chain.cli.output import Status, are, number, printable, say
 from serde_chain.errors import JobError
 
 if TYPE_CHECKING:
@@ -140,13 +140,13 @@ def sweep(  # noqa: PLR0917, click passes them by name
     if _is_local(engine, master, conf, file, topics):
         from serde_chain import jobs
 
-        with Telling("connecting") as told:
-            report = jobs.sweep(file, topics, progress=told, **options)
+        with Status("connecting") as progress:
+            report = jobs.sweep(file, topics, progress=progress, **options)
     else:
-        with _session("serde-chain sweep", master, conf) as (spark, told):
+        with _session("serde-chain sweep", master, conf) as (spark, progress):
             from serde_chain.spark.jobs import sweep as run
 
-            report = run(spark, file, topics, progress=told, checkpoint=checkpoint, **options)
+            report = run(spark, file, topics, progress=progress, checkpoint=checkpoint, **options)
     counts = dataclasses.asdict(report)
     if not tombstones:
         del counts["dead_keys"]
@@ -198,7 +198,7 @@ def audit(
     if _is_local(engine, master, conf, file, topics):
         from serde_chain import jobs
 
-        with Telling("reading records"):
+        with Status("reading records"):
             found = jobs.audit(file, topics, payloads=not no_payloads)
             references, count = found.references, len(found.problems)
             shown = [dataclasses.asdict(problem) for problem in islice(found.problems, _SHOWN)]
@@ -259,13 +259,13 @@ def migrate(
     if _is_local(engine, master, conf, source, topic):
         from serde_chain import jobs
 
-        with Telling("connecting") as told:
-            report = jobs.migrate(source, target, topic, target_topic, checkpoint=folder, progress=told)
+        with Status("connecting") as progress:
+            report = jobs.migrate(source, target, topic, target_topic, checkpoint=folder, progress=progress)
     else:
-        with _session("serde-chain migrate", master, conf) as (spark, told):
+        with _session("serde-chain migrate", master, conf) as (spark, progress):
             from serde_chain.spark.jobs import migrate as run
 
-            report = run(spark, source, target, topic, target_topic, checkpoint=folder, progress=told)
+            report = run(spark, source, target, topic, target_topic, checkpoint=folder, progress=progress)
     lines = [f"{number(report.records, 'record')} copied, {number(report.payloads, 'payload')} moved"]
     lines += [f"{number(report.skipped, 'undecodable record')} skipped"] if report.skipped else []
     say({**dataclasses.asdict(report), "checkpoint": folder}, "\n".join(lines), as_json=as_json)
@@ -300,8 +300,8 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 @contextmanager
 def _session(name: str, master: str | None, conf: tuple[str, ...]) -> Iterator[tuple[SparkSession, Progress]]:
     """A Spark session with the connector, and the function that shows a job's activity."""
-    with Telling("starting Spark") as told, _spark(name, master or "local[*]", conf) as spark:
-        yield spark, told
+    with Status("starting Spark") as progress, _spark(name, master or "local[*]", conf) as spark:
+        yield spark, progress
 
 
 @contextmanager
@@ -361,8 +361,8 @@ def _first_line(error: Exception) -> str:
     """The error itself; py4j's text of an error in the JVM continues with Java's stack trace."""
     from py4j.protocol import Py4JJavaError
 
-    told = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
-    return str(told).partition("\n")[0]
+    text = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return str(text).partition("\n")[0]
 
 
 def _settings(conf: tuple[str, ...]) -> dict[str, str]:

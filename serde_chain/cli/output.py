@@ -17,10 +17,10 @@ from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeEla
 from rich.text import Text
 
 __all__ = [
-    "Counting",
-    "Moving",
+    "CountProgress",
     "Screen",
-    "Telling",
+    "Status",
+    "Throughput",
     "are",
     "complain",
     "is_terminal",
@@ -71,7 +71,7 @@ class _Plain(ProgressColumn):
         return plain(self._text.format(task=task))
 
 
-class Counting:
+class CountProgress:
     """Shows a running count on standard error; entering it returns the function that sets the count.
 
     Args:
@@ -96,7 +96,7 @@ class Counting:
         self._bar.stop()
 
 
-class Moving(Counting):
+class Throughput(CountProgress):
     """Shows the number of records and bytes; entering it returns the function that sets both."""
 
     _text = "{task.description}: {task.completed:,} records, {task.fields[bytes]:,} bytes"
@@ -107,7 +107,7 @@ class Moving(Counting):
         return lambda count, size: self._bar.update(self._task, completed=count, bytes=size)
 
 
-class Telling(Counting):
+class Status(CountProgress):
     """Shows a job's activity; entering it returns the function that sets it: a text and a number."""
 
     _text = "{task.description}: {task.completed:,}"

@@ -12,7 +12,7 @@ import click
 from serde_chain.cli import arguments, inputs
 from serde_chain.cli.arguments import PARTITION, example
 from serde_chain.cli.inputs import InputError, Item, StandardInput
-from serde_chain.cli.output import Moving, complain, number, say
+from serde_chain.cli.output import Throughput, complain, number, say
 from serde_chain.cli.program import FAILED
 from serde_chain.errors import SerializationError
 
@@ -111,8 +111,8 @@ def produce(  # noqa: PLR0917, click passes them by name
     else:
         items = inputs.files(paths, values, names=keys if name_as_key else None)
     own_key = None if key is None else keys.of_content(key.encode())
-    with _producer(chains.settings, topic, timeout) as producer, Moving(topic) as told:
-        sending = _Sending(producer, topic, told)
+    with _producer(chains.settings, topic, timeout) as producer, Throughput(topic) as progress:
+        sending = _Sending(producer, topic, progress)
         try:
             for item in items:
                 sending.send(item, own_key if key is not None else item.key, [*item.headers, *headers], at)
@@ -143,14 +143,14 @@ class _Sending:
     Args:
         producer: Sends them.
         topic: The topic.
-        told: Called with the number and bytes of delivered records.
+        progress: Called with the number and bytes of delivered records.
 
     Attributes:
         counts: Records ``sent`` and ``failed``, and the content ``bytes`` of those sent.
     """
 
-    def __init__(self, producer: Producer, topic: str, told: Callable[[int, int], None]) -> None:
-        self._producer, self._topic, self._told = producer, topic, told
+    def __init__(self, producer: Producer, topic: str, progress: Callable[[int, int], None]) -> None:
+        self._producer, self._topic, self._progress = producer, topic, progress
         self.counts: Counter[str] = Counter()
 
     @property
@@ -208,4 +208,4 @@ class _Sending:
         elif self.counts["failed"] <= _TOLD_ERRORS:
             hint = _HINTS.get(error.name())
             complain(f"{item.place}: {error.str()}{'. ' + hint if hint else ''}")
-        self._told(self.counts["sent"], self.counts["bytes"])
+        self._progress(self.counts["sent"], self.counts["bytes"])

@@ -142,12 +142,12 @@ class Program(click.Group):
 
             if ctx.params["debug"]:
                 click.echo(printable(traceback.format_exc()), err=True, nl=False)
-            complain(_told(error))
+            complain(_reason(error))
             raise click.exceptions.Exit(FAILED) from None
         return result
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """An error in one line; foreign errors include their type."""
     if isinstance(error, (ContextualError, ServiceError)):
         return str(error)

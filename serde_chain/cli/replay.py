@@ -10,7 +10,7 @@ import click
 
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import FILE, example
-from serde_chain.cli.output import Counting, number, say
+from serde_chain.cli.output import CountProgress, number, say
 from serde_chain.cli.program import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def replay(  # noqa: PLR0917, click passes them by name
     from serde_chain.clients.confluent.replay import replay as put_back
     from serde_chain.config import load
 
-    with stopped_by_signals() as stop, Counting(f"dead letters of {topic}") as told:
+    with stopped_by_signals() as stop, CountProgress(f"dead letters of {topic}") as progress:
         report = put_back(
             load(file),
             topic,
@@ -56,7 +56,7 @@ def replay(  # noqa: PLR0917, click passes them by name
             limit=limit,
             keep_time=not now,
             stop=stop,
-            progress=told,
+            progress=progress,
             timeout_s=timeout,
         )
     content = {"replayed": dict(report.replayed), "left": [left._asdict() for left in report.left], "dry_run": dry_run}

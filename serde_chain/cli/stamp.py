@@ -10,7 +10,7 @@ import click
 
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import FILE, example
-from serde_chain.cli.output import Counting, say
+from serde_chain.cli.output import CountProgress, say
 from serde_chain.cli.program import stopped_by_signals
 
 __all__ = ["stamp"]
@@ -59,16 +59,16 @@ def _relay(file: Path, source: str, target: str, timeout: float | None, *, until
     from serde_chain.config import load
     from serde_chain.stamp import stamp as relay
 
-    with stopped_by_signals() as stop, Counting(f"{source} → {target}") as told:
-        count = relay(load(file), source, target, until_end=until_end, stop=stop, progress=told, timeout_s=timeout)
+    with stopped_by_signals() as stop, CountProgress(f"{source} → {target}") as progress:
+        count = relay(load(file), source, target, until_end=until_end, stop=stop, progress=progress, timeout_s=timeout)
     say({"relayed": count}, f"{count:,} records relayed", as_json=as_json)
 
 
 def _check(file: Path, topic: str, timeout: float | None, *, as_json: bool) -> None:
     from serde_chain.stamp import check as check_topic
 
-    with Counting(f"checking {topic}") as told:
-        report = check_topic(file, topic, progress=told, timeout_s=timeout)
+    with CountProgress(f"checking {topic}") as progress:
+        report = check_topic(file, topic, progress=progress, timeout_s=timeout)
     content = {
         "records": report.records,
         "counts": dict(report.counts),

@@ -246,7 +246,7 @@ class ClientChains(Generic[ChainT]):
                     key=limit.name,
                 )
 
-    def tell_cluster(self, cluster_id: Callable[[float], str]) -> None:
+    def set_cluster(self, cluster_id: Callable[[float], str]) -> None:
         """Pass a resolver of the cluster id to the stages that need one, as Confluent's clients do.
 
         Args:

@@ -82,7 +82,7 @@ class Attempt:
         is_fitted: Whether it was made to fit since.
         is_too_large: Whether it exceeds the client's own limit, and what its topic is known to accept.
         accepted: Results of the client's ``produce``; not empty once the client has the record.
-        is_told: Whether the user's callback was called.
+        is_reported: Whether the user's callback was called.
         report: The client's report, of the client's own type.
     """
 
@@ -96,7 +96,7 @@ class Attempt:
         self.is_fitted = False
         self.is_too_large = False
         self.accepted: list[None] = []
-        self.is_told = False
+        self.is_reported = False
         self.report: Any = None
 
 

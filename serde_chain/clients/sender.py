@@ -223,7 +223,7 @@ def _forget_all() -> None:
         sender._reset()  # noqa: SLF001, of this module
 
 
-def _tell_all() -> None:
+def _warn_of_undelivered() -> None:
     for sender in list(_senders):
         if count := len(sender):
             _log.warning(
@@ -234,4 +234,4 @@ def _tell_all() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_all)
-atexit.register(_tell_all)
+atexit.register(_warn_of_undelivered)

@@ -122,8 +122,8 @@ class TableRows:
         if isinstance(error, SerializationError):
             error.add_context(row=self.row)
         elif isinstance(error, BufferError):
-            told = f"{error}: row {self.row} of the table, and those after it, are not queued"
-            raise BufferError(told) from error
+            message = f"{error}: row {self.row} of the table, and those after it, are not queued"
+            raise BufferError(message) from error
 
 
 class _RowEncoder(Encoder):

@@ -167,7 +167,7 @@ class TopicLimits:
 
     def _begin(self) -> None:
         self._asked: dict[str, Future[_Known]] = {}
-        self._told: str | None = None  # why there was no answer; of all topics, since one broker is at fault for all
+        self._logged: str | None = None  # why there was no answer; of all topics, since one broker is at fault for all
         # Since the broker has let a question's deadline pass: the cause, and when other topics are asked for, on the
         # monotonic clock.
         self._silence: tuple[Exception | None, float] | None = None
@@ -269,7 +269,7 @@ class TopicLimits:
             self._not_answered(topic, asked, error, silent=is_silent)
         else:
             known = _Known(limit, time.monotonic() + ttl_s)
-            self._told = self._silence = None
+            self._logged = self._silence = None
             self._remember(topic, asked, known)
             _pass(known, asked)
 
@@ -284,8 +284,8 @@ class TopicLimits:
         known = _Known(_UNANSWERED if before is None else before.limit, until, error)
         is_new = before is None or before.error is None
         if self._remember(topic, asked, known) and is_new and not self._is_closed:
-            level = logging.DEBUG if self._told == reason else logging.WARNING
-            self._told = reason
+            level = logging.DEBUG if self._logged == reason else logging.WARNING
+            self._logged = reason
             _log.log(level, "%s: %s", _UNTIL_THEN if before is None else "the last known limit is used", error)
         _pass(known, asked)
         if silent:

@@ -42,7 +42,7 @@ class WindowReader:
     """Reads the records of a window.
 
     Transfers run in other threads, everything else in the calling thread. After an interrupt, the record starts again.
-    ``prefetch.told`` notifies an event loop, which then calls :meth:`read` again.
+    ``prefetch.notify`` notifies an event loop, which then calls :meth:`read` again.
 
     Args:
         window: The records.

@@ -139,7 +139,7 @@ class _Copy:
             raise JobError("the position of the migration is unknown: the group's offsets are gone")
         self.done = Done.of(place.offset, place.metadata)
         self._reader = stack.enter_context(PartitionReader(plan.source, name, failure=JobError, **_QUEUE))
-        setup.tell_cluster(self._reader.client.cluster_id)
+        setup.set_cluster(self._reader.client.cluster_id)
         self._policy = plan.policy
         self._dead: DeadLetters | None = None
         if (dead_letter_topic := plan.policy.dead_letter_topic) is not None:
@@ -150,12 +150,12 @@ class _Copy:
         """Put records into a transaction; returns the first error that ends the migration."""
         self._next, self._failures = self.done, []
         until = time.monotonic() + _TRANSACTION_S
-        told = time.monotonic() + TIMEOUT_S
+        idle_until = time.monotonic() + TIMEOUT_S
         while self._next.position < end and time.monotonic() < until:
             records, ended = self._reader.take(_TAKE, _WAIT_S)
-            if not records and time.monotonic() > told:
+            if not records and time.monotonic() > idle_until:
                 raise JobError(f"no record came within {TIMEOUT_S:g} s", offset=self._next.position)
-            told = time.monotonic() + TIMEOUT_S if records else told
+            idle_until = time.monotonic() + TIMEOUT_S if records else idle_until
             failure = self._put([record for record in records if record.offset() < end])
             if failure is not None:
                 return failure

@@ -482,11 +482,11 @@ def _now(stores: Sequence[PayloadStore]) -> tuple[datetime, str | None]:
         if not isinstance(store, SupportsClock):
             continue
         try:
-            its = store.now()
+            store_now = store.now()
         except PayloadStoreError:
             continue  # it is not there yet, or the listing will say what is wrong
-        if (ahead := now - its) > _SKEW:
-            now = its
+        if (ahead := now - store_now) > _SKEW:
+            now = store_now
             warning = (
                 f"this machine's clock is {ahead.total_seconds():.0f} s ahead of the store {store.scheme}'s, by which "
                 "ages are measured"

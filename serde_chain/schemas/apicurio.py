@@ -15,7 +15,7 @@ from payload_stores.options import Option, choice, text, without_login
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import http_settings
-from serde_chain.schemas.in_time import all_in_time, in_time
+from serde_chain.schemas.deadline import one_deadline, within_deadline
 from serde_chain.schemas.references import collected
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
@@ -117,14 +117,14 @@ class ApicurioRegistry(BaseRegistry):
             what = f"schema {version['globalId']}"
             return found._replace(**self._texts(what, self._referred(what, path)))
 
-    @all_in_time
+    @one_deadline
     def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         what = "the referenced schemas"
         with _understood(what):
             return RegisteredSchema(0, schema, **self._texts(what, list(map(self._reference, references))))
 
-    @all_in_time
+    @one_deadline
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {subject}"):
@@ -153,7 +153,7 @@ class ApicurioRegistry(BaseRegistry):
             raise
         return bool(answer.is_success)
 
-    @all_in_time
+    @one_deadline
     def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         own = super().known_references(subject, schema_type)
@@ -169,7 +169,7 @@ class ApicurioRegistry(BaseRegistry):
                 raise
         return {**{item.name: item for item in registered}, **own}
 
-    @all_in_time
+    @one_deadline
     def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {name}"):
@@ -187,14 +187,14 @@ class ApicurioRegistry(BaseRegistry):
             version = self._json(f"the latest schema of {reference.subject}", "GET", path)["version"]
         return _Reference(reference.name, self._group, reference.subject, str(version))
 
-    @all_in_time
+    @one_deadline
     def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         path = f"ids/globalIds/{key.number}" if isinstance(key, GlobalId) else f"ids/contentIds/{key}"
         with _understood(f"schema {key}"):
             return self._with_references(key, f"schema {key}", path, schema_type)
 
-    @all_in_time
+    @one_deadline
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         page = {"limit": _MOST_VERSIONS, "order": "desc", "orderby": "globalId"}
@@ -333,7 +333,7 @@ class ApicurioRegistry(BaseRegistry):
     def _ask(self, what: str, method: str, path: str, *, accepted: str | None = None, **options: object) -> Any:
         """Send a request. A refusal with the name ``accepted`` is returned, others are raised."""
         try:
-            answer = in_time(self._client.request, method, path, **options)
+            answer = within_deadline(self._client.request, method, path, **options)
         except Exception as error:  # the client does not wrap errors of TLS and of addresses
             if (refused := http_settings.refused_tls(error)) is not None:
                 raise refused from error
@@ -345,14 +345,14 @@ class ApicurioRegistry(BaseRegistry):
             if "html" in answer.headers.get("content-type", ""):  # the page of a proxy would be taken for a schema
                 raise SchemaRegistryError(f"the answer of {URL.name} on {what} is a page", hint=_HINT)
             return answer
-        name, told = _told(answer)
+        name, reason = _refusal(answer)
         if name == accepted:
             return answer
         is_missing = answer.status_code == 404
         raise SchemaRegistryError(
             f"{URL.name} has no Apicurio registry at its path: no answer on {what} (HTTP 404)"
             if is_missing and not name
-            else f"the schema registry refused {what}: {told} (HTTP {answer.status_code})",
+            else f"the schema registry refused {what}: {reason} (HTTP {answer.status_code})",
             hint="Was it written with another registry? " + _HINT if is_missing else None,
             # The registry itself reports an unknown id; other 404s come from another server.
         ).marked(transient=answer.status_code >= 500 or answer.status_code == 429, about_record=name in _UNKNOWN)
@@ -373,10 +373,10 @@ def _understood(what: str) -> Iterator[None]:
 _HINT: Final = f"Check the path in {URL.name}: Apicurio's is /apis/registry/v3"
 
 
-def _told(answer: Any) -> tuple[str, str]:
+def _refusal(answer: Any) -> tuple[str, str]:
     """The name and the text of a refusal."""
     try:
-        told = answer.json()
-        return str(told.get("name", "")), str(told.get("title") or told.get("detail") or "")[:300]
+        problem = answer.json()
+        return str(problem.get("name", "")), str(problem.get("title") or problem.get("detail") or "")[:300]
     except (ValueError, AttributeError):
         return "", answer.text[:100]

@@ -14,7 +14,7 @@ from payload_stores.options import Option, boolean
 from payload_stores.plugins import require
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
 from serde_chain.schemas import http_settings
-from serde_chain.schemas.in_time import all_in_time, in_time
+from serde_chain.schemas.deadline import one_deadline, within_deadline
 from serde_chain.schemas.references import collected
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
@@ -72,8 +72,8 @@ class ConfluentRegistry(BaseRegistry):
         try:
             self._client = self._library.SchemaRegistryClient.new_client({"timeout": TIMEOUT_S, **settings})
         except (ValueError, TypeError, OSError) as error:
-            told = _LOGIN.sub("//…@", str(error))
-            raise ConfigError(f"the schema registry client refuses its settings: {told}", key=URL.name) from None
+            reason = _LOGIN.sub("//…@", str(error))
+            raise ConfigError(f"the schema registry client refuses its settings: {reason}", key=URL.name) from None
 
     def key_of(self, number: int | UUID) -> SchemaKey:
         """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
@@ -97,7 +97,7 @@ class ConfluentRegistry(BaseRegistry):
         with _advised(_OWN_REFERENCES, _is_unknown):
             return found._replace(**self._texts(wanted, subject))
 
-    @all_in_time
+    @one_deadline
     def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _advised(_OWN_REFERENCES, _is_unknown):
@@ -108,7 +108,7 @@ class ConfluentRegistry(BaseRegistry):
         """A schema with its references, in the form of the client."""
         return self._library.Schema(schema, schema_type, [self._reference(item, subject) for item in references])
 
-    @all_in_time
+    @one_deadline
     def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         latest = self._latest(subject)
@@ -146,7 +146,7 @@ class ConfluentRegistry(BaseRegistry):
                 return True  # a new subject accepts any schema
             raise
 
-    @all_in_time
+    @one_deadline
     def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         own = super().known_references(subject, schema_type)
@@ -160,7 +160,7 @@ class ConfluentRegistry(BaseRegistry):
             raise
         return {**{item.name: item for item in _referred(latest.schema)}, **own}
 
-    @all_in_time
+    @one_deadline
     def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         own = within_context(name, subject)
@@ -191,7 +191,7 @@ class ConfluentRegistry(BaseRegistry):
                 version = self._ask(what, self._client.get_version, subject, "latest").version
         return self._library.SchemaReference(reference.name, reference.subject, version)
 
-    @all_in_time
+    @one_deadline
     def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         what = f"schema {key}"
@@ -221,7 +221,7 @@ class ConfluentRegistry(BaseRegistry):
                 raise
         return self._ask(what, self._client.get_schema, key)
 
-    @all_in_time
+    @one_deadline
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         versions = self._ask(f"the versions of {subject}", self._client.get_versions, subject)
@@ -301,13 +301,13 @@ class ConfluentRegistry(BaseRegistry):
 
     def _ask(self, what: str, method: Callable[..., Any], *arguments: object, **options: object) -> Any:
         try:
-            return in_time(method, *arguments, **options)
+            return within_deadline(method, *arguments, **options)
         except self._library.SchemaRegistryError as error:
             unknown = self._is_not_found(error)
-            said = f"HTTP {error.http_status_code}"
-            said = f"{error.error_message} ({said})" if error.error_message else said
+            reason = f"HTTP {error.http_status_code}"
+            reason = f"{error.error_message} ({reason})" if error.error_message else reason
             raise SchemaRegistryError(
-                f"the schema registry refused {what or 'to answer'}: {said}",
+                f"the schema registry refused {what or 'to answer'}: {reason}",
                 hint="Is it in another registry? Check schema.registry.url, its path included, and schema.registry.type"
                 if unknown
                 else None,

@@ -15,7 +15,7 @@ from payload_stores.options import Option, choice, text, without_login
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import http_settings
-from serde_chain.schemas.in_time import all_in_time, in_time
+from serde_chain.schemas.deadline import one_deadline, within_deadline
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     REFERENCES,
@@ -104,7 +104,7 @@ class GlueRegistry(BaseRegistry):
             raise unusable_id(number, "Glue")
         return number
 
-    @all_in_time
+    @one_deadline
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
         """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
         found = self._find(subject, schema)
@@ -206,7 +206,7 @@ class GlueRegistry(BaseRegistry):
             raise
         return _registered(answer, schema_type)
 
-    @all_in_time
+    @one_deadline
     def versions(self, subject: str) -> list[RegisteredSchema]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         what = f"the versions of {subject}"
@@ -249,13 +249,13 @@ class GlueRegistry(BaseRegistry):
 
     def _ask(self, what: str, method: Callable[..., Any], **arguments: object) -> Mapping[str, Any]:
         try:
-            answer: Mapping[str, Any] = in_time(method, **arguments)
+            answer: Mapping[str, Any] = within_deadline(method, **arguments)
         except self._refused as error:
-            told = error.response["Error"]
-            code = str(told.get("Code", ""))
+            refusal = error.response["Error"]
+            code = str(refusal.get("Code", ""))
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
             raise SchemaRegistryError(
-                f"Glue refused {what}: {told.get('Message', '')} ({code})",
+                f"Glue refused {what}: {refusal.get('Message', '')} ({code})",
                 hint=f"Check {NAME.name} and {REGION.name}: is it in another registry?" if code == _ABSENT else None,
             ).marked(transient=code in _TRANSIENT or status >= 500 or status == 429) from error
         except self._unanswered as error:

@@ -30,7 +30,7 @@ OPTIONS: Final[tuple[Option[Any], ...]] = (CLIENT, CREDENTIALS)
 LOGIN: Final[tuple[Option[Any], ...]] = (SASL_USERNAME, SASL_PASSWORD)
 """Keys of the Kafka client that SASL_INHERIT reads."""
 
-# Shorter than the deadline of a question (serde_chain.schemas.in_time).
+# Shorter than the deadline of a question (serde_chain.schemas.deadline).
 _MOST_SECONDS: Final = 45
 
 
@@ -247,7 +247,7 @@ def tls_context(settings: Mapping[str, Any]) -> ssl.SSLContext | None:
             alone = "ssl.certificate.location does not hold"
             holds = alone if key is None else "ssl.certificate.location and ssl.key.location do not hold"
             raise ConfigError(
-                f"schema.registry.{holds} a certificate and its key: {_told(error)}",
+                f"schema.registry.{holds} a certificate and its key: {_reason(error)}",
                 hint="They are PEM files; set schema.registry.ssl.key.password if the key is encrypted",
                 key="schema.registry.ssl.certificate.location",
             ) from error
@@ -267,7 +267,7 @@ def _context(authority: str | bool | None) -> ssl.SSLContext:
             return ssl.create_default_context(cafile=file, capath=folder)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"{name} = {authority!r} holds no certificates: {_told(error)}",
+                f"{name} = {authority!r} holds no certificates: {_reason(error)}",
                 hint="It is a PEM file with the certificate of the registry's authority",
                 key=name,
             ) from error
@@ -280,12 +280,12 @@ def _check_readable(key: str, path: str) -> None:
             with open(path, "rb"):  # noqa: PTH123, as above
                 pass
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{key} = {path!r} cannot be read: {_told(error)}", key=key) from error
+        raise ConfigError(f"{key} = {path!r} cannot be read: {_reason(error)}", key=key) from error
 
 
-def _told(error: Exception) -> str:
-    told = error.reason if isinstance(error, ssl.SSLError) else None
-    return told or (error.strerror if isinstance(error, OSError) else None) or str(error)
+def _reason(error: Exception) -> str:
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return reason or (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 # The peer ended the connection, as a server does that stops.
@@ -311,7 +311,7 @@ def refused_tls(error: BaseException) -> SchemaRegistryError | None:
             hint="Set schema.registry.ssl.ca.location to the file of the registry's certificate authority",
         )
     return SchemaRegistryError(
-        f"the schema registry's connection cannot be encrypted: {_told(cause)}",
+        f"the schema registry's connection cannot be encrypted: {_reason(cause)}",
         hint=f"Check {URL.name}, https or http; a server that wants certificates of its clients needs "
         "schema.registry.ssl.certificate.location",
     )

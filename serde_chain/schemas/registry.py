@@ -15,7 +15,7 @@ from payload_stores.plugins import import_object
 from payload_stores.signals import let_through
 from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
 from serde_chain.record import Context
-from serde_chain.schemas.in_time import all_in_time
+from serde_chain.schemas.deadline import one_deadline
 from serde_chain.schemas.references import REFERENCES, OwnReference
 from serde_chain.schemas.schema_id import SchemaKey
 
@@ -470,7 +470,7 @@ class BaseRegistry(ABC):
             self.check_name(record_name)
         return [self._subject_of(topic, record_name) for topic in topics]
 
-    @all_in_time
+    @one_deadline
     def schema_for(
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
     ) -> RegisteredSchema:
@@ -481,7 +481,7 @@ class BaseRegistry(ABC):
             return self.check_writable(subject, self.latest(subject, schema_type))
         return self.check_writable(subject, self.registered(subject, schema, schema_type, references))
 
-    @all_in_time
+    @one_deadline
     def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`SchemaRegistry`."""
         if not self.reads_latest:

@@ -12,9 +12,9 @@ from serde_chain.record import Context, RecordContext
 from serde_chain.schemas import apicurio, confluent, glue
 from serde_chain.schemas.apicurio import ApicurioRegistry
 from serde_chain.schemas.confluent import ConfluentRegistry
+from serde_chain.schemas.deadline import one_deadline
 from serde_chain.schemas.framing import APICURIO, CONFLUENT, GLUE, HEADER, NONE, Apicurio, Confluent, Framing, Glue
 from serde_chain.schemas.glue import GlueRegistry
-from serde_chain.schemas.in_time import all_in_time
 from serde_chain.schemas.references import OwnReference
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
@@ -248,7 +248,7 @@ class PerTopic(Generic[T]):
     """
 
     def __init__(self, ask: Callable[[Context | None], T], *, latest_s: float | None = None) -> None:
-        self._ask = all_in_time(ask)
+        self._ask = one_deadline(ask)
         # A missing schema may be registered at any time. One's own that cannot be used stays so, unless those that it
         # refers to change.
         self._answers: Lookups[str | None, T] = Lookups(known_s=latest_s, is_refusal=_is_of_configuration)
@@ -283,7 +283,7 @@ class PerSchema(Generic[N, T]):
         self, registry: SchemaRegistry | None, ask: Callable[[N, Context | None], T], *, most: int = 10_000
     ) -> None:
         self._registry = registry
-        self._ask = all_in_time(ask)
+        self._ask = one_deadline(ask)
         self.is_scoped = registry is not None and registry.is_scoped
         self._answers: Lookups[tuple[str, N], T] = Lookups(
             most=most, known_s=None if registry is None else registry.latest_s

@@ -286,10 +286,10 @@ def _validate(table: Any, arrow: Any) -> None:
     try:
         table.validate(full=True)
     except arrow.ArrowInvalid as error:
-        said = _NUMBER.sub("…", str(error))
+        reason = _NUMBER.sub("…", str(error))
     else:
         return
-    raise ValueError(said)
+    raise ValueError(reason)
 
 
 def _check_views(table: Any, arrow: Any, most: int) -> None:

@@ -63,7 +63,7 @@ class BsonSerializer(PlainSerializer[Any]):
                 encoded: bytes = encode(in_order(data) if is_key else data, codec_options=options)
             except Exception as error:  # noqa: BLE001  replaced: it may hold the document
                 let_through(error)
-                raise EncodeError(f"the value is not BSON: {_told(error)}") from None
+                raise EncodeError(f"the value is not BSON: {_reason(error)}") from None
             return encoded
 
         self.plain = write
@@ -98,7 +98,7 @@ class BsonDeserializer(PlainDeserializer[dict[str, Any]]):
         self.plain = read
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """What the package says of a value that it refuses, without the value."""
     text, _, kind = str(error).rpartition(", of type: ")
     if text:

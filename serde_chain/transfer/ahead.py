@@ -92,7 +92,7 @@ class Prefetch:
     Attributes:
         in_flight: As given.
         max_bytes: As given.
-        told: Called by a worker thread when a transfer is done; must neither block nor raise.
+        notify: Called by a worker thread when a transfer is done; must neither block nor raise.
 
     Example:
         >>> from operator import methodcaller
@@ -111,7 +111,7 @@ class Prefetch:
     """
 
     def __init__(self, call: Callable[[Transfer[Any]], Any], *, in_flight: int, max_bytes: int | None = None) -> None:
-        self.told: Callable[[], None] = _nothing
+        self.notify: Callable[[], None] = _nothing
         self._call = call
         self.in_flight = in_flight
         self.max_bytes = max_bytes
@@ -225,7 +225,7 @@ class Prefetch:
 
     def _tell(self) -> None:
         self._news.set()
-        self.told()
+        self.notify()
 
     def _next(self, ended: _Job | None) -> list[_Job]:
         """Record the end of a transfer, and start others."""

@@ -58,7 +58,7 @@ EXPECTED = {
 }
 
 
-def test_ten_mistakes_are_told_with_their_lines(tmp_path: Path) -> None:
+def test_ten_mistakes_are_reported_with_their_lines(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     path.write_text(TOML)
     done = run("check-config", path, code=1)
@@ -290,7 +290,7 @@ def test_auto_says_which_clients_cannot_ask(tmp_path: Path) -> None:
     assert "cannot ask" not in run("check-config", "--json", path).stdout
 
 
-def test_what_a_stage_refuses_by_itself_is_told_beside_other_mistakes(tmp_path: Path) -> None:
+def test_what_a_stage_refuses_by_itself_is_reported_beside_other_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(
         "value.serializers = avro, encrypt, large-message\n"
@@ -306,7 +306,7 @@ def test_what_a_stage_refuses_by_itself_is_told_beside_other_mistakes(tmp_path: 
     assert len(set(lines)) == len(lines)
 
 
-def test_a_package_that_is_missing_is_told_beside_other_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_reported_beside_other_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
     wrong = mistakes({"value.serializers": "strng, encrypt", "encryption.keys": "k = env:KEY"})
     assert [type(error) for error in wrong] == [ConfigError, MissingDependencyError]

@@ -181,7 +181,7 @@ s3.secret.key = hush-hush
 """
 
 
-def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
+def test_all_mistakes_of_a_file_are_reported_at_once(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(MISTAKES)
     done = run("check-config", path, code=1)
@@ -204,7 +204,7 @@ def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     assert "hush" not in done.stderr
 
 
-def test_a_wrong_order_is_told_beside_missing_settings(tmp_path: Path) -> None:
+def test_a_wrong_order_is_reported_beside_missing_settings(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text(
         "value.serializers = large-message, zstd, avro\nvalue.deserializers = zstd, large-message, avro\n"
@@ -216,7 +216,7 @@ def test_a_wrong_order_is_told_beside_missing_settings(tmp_path: Path) -> None:
     assert any("s3.bucket is required" in line for line in lines)
 
 
-def test_a_wrong_order_is_told_beside_a_warning(tmp_path: Path) -> None:
+def test_a_wrong_order_is_reported_beside_a_warning(tmp_path: Path) -> None:
     (tmp_path / "elsewhere" / "nowhere").mkdir(parents=True)
     path = tmp_path / "client.properties"
     path.write_text(

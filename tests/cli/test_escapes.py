@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from payload_stores.errors import PayloadStoreError
 from serde_chain.cli.commands import commands
 from serde_chain.cli.findings import Finding, Level
-from serde_chain.cli.output import Counting, Moving, Telling, printable
+from serde_chain.cli.output import CountProgress, Status, Throughput, printable
 from serde_chain.clients.dead_letters import header_name
 from serde_chain.jobs import AuditReport, Problem, Problems
 from serde_chain.testing.services import KafkaBroker
@@ -62,11 +62,11 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("terminal")
 def test_progress(capsys: pytest.CaptureFixture[str]) -> None:
     what = f"[bold]{TITLE}[/]"
-    with Counting(what) as told:
+    with CountProgress(what) as told:
         told(1)
-    with Moving(what) as told:
+    with Throughput(what) as told:
         told(1, 1)
-    with Telling("starting Spark") as told:
+    with Status("starting Spark") as told:
         told(what, 1)
     shown = capsys.readouterr().err
     assert shown.count(f"[bold]{SHOWN}[/]: 1") == 3

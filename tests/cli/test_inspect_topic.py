@@ -132,7 +132,9 @@ def test_a_range_is_one_assignment(filled: tuple[str, Path], monkeypatch: pytest
     assert [consumer.assigned for consumer in made] == [1]
 
 
-def test_what_is_not_there_is_told_apart(broker: KafkaBroker, filled: tuple[str, Path], new_topic: NewTopic) -> None:
+def test_missing_things_have_their_own_messages(
+    broker: KafkaBroker, filled: tuple[str, Path], new_topic: NewTopic
+) -> None:
     topic, path = filled
 
     def error(topic: str, partition: int = 0, first: int | None = None) -> str:

@@ -174,7 +174,7 @@ def test_keys_in_lines_and_partitions(configure: Configure, new_topic: NewTopic)
         (["--records"], '{"value": {"name": "", "pixels": {"base64": ""}}, "key": {"a": 1}}', "[file=-, line 1]"),
     ],
 )
-def test_bad_input_is_told_with_its_line(
+def test_bad_input_is_reported_with_its_line(
     avro: Path, topic: str, arguments: list[str], stdin: str, expected: str
 ) -> None:
     done = run("produce", avro, topic, *arguments, stdin=stdin, code=1)
@@ -278,7 +278,7 @@ def test_raw_is_without_a_download(plain: Path, topic: str, tmp_path: Path) -> N
 
 
 @pytest.mark.full
-def test_records_of_no_chain_are_told_and_passed_over(broker: KafkaBroker, avro: Path, topic: str) -> None:
+def test_records_of_no_chain_are_reported_and_passed_over(broker: KafkaBroker, avro: Path, topic: str) -> None:
     run("produce", avro, topic, stdin='{"name": "M 51", "pixels": {"base64": ""}}')
     producer = confluent_kafka.Producer(broker.client_config())
     for value in (b"nonsense", b"", b"\xff" * 100, b"\x28\xb5\x2f\xfd\x00"):
@@ -297,7 +297,7 @@ def test_records_of_no_chain_are_told_and_passed_over(broker: KafkaBroker, avro:
 
 @pytest.mark.full
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="what orjson reads can be written by json, however deep")
-def test_a_value_that_cannot_be_shown_is_told_and_passed_over(
+def test_a_value_that_cannot_be_shown_is_reported_and_passed_over(
     broker: KafkaBroker, configure: Configure, topic: str, tmp_path: Path
 ) -> None:
     producer = confluent_kafka.Producer(broker.client_config())
@@ -314,7 +314,7 @@ def test_a_value_that_cannot_be_shown_is_told_and_passed_over(
         assert line == f"Error: the value is nested too deeply to be shown [topic={topic}, partition=0, offset=0]"
 
 
-def test_a_payload_that_is_gone_is_told_and_the_others_are_saved(plain: Path, topic: str, tmp_path: Path) -> None:
+def test_a_payload_that_is_gone_is_reported_and_the_others_are_saved(plain: Path, topic: str, tmp_path: Path) -> None:
     run("produce", plain, topic, stdin="first" * 1000 + "\n" + "second" * 1000)
     [gone] = [path for path in (tmp_path / "payloads" / topic).iterdir() if path.read_bytes().startswith(b"first")]
     gone.unlink()
@@ -518,7 +518,7 @@ def test_a_traceback_is_for_those_who_ask(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_a_configuration_of_a_writer_is_told_to_a_reader(
+def test_a_configuration_of_a_writer_is_reported_to_a_reader(
     broker: KafkaBroker, new_topic: "NewTopic", tmp_path: Path
 ) -> None:
     topic, config = new_topic(1), tmp_path / "writer.toml"

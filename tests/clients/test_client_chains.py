@@ -25,7 +25,7 @@ READS = {"value.deserializers": "zstd, json"}
         (DeserializerChain, {}, ""),
     ],
 )
-def test_a_configuration_of_the_other_side_is_told(
+def test_a_configuration_of_the_other_side_is_reported(
     chain: Any, config: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     setup = ClientChains.of(config, chain, MAX_BLOCK)

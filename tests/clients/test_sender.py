@@ -174,7 +174,7 @@ def test_a_payload_makes_room_once_it_is_uploaded(client: Client) -> None:
     assert client.sent["t"] == [b"[slow]", b"[0]", b"[1]", b"[2]", b"[3]", b"[4]"]
 
 
-def test_a_failure_is_told_and_the_others_go_on(client: Client) -> None:
+def test_a_failure_is_reported_and_the_others_go_on(client: Client) -> None:
     told: list[Any] = []
     sender = Sender(client)
     put(sender, Upload("1").failing(OSError("the store is down")), on_delivery=told.append)
@@ -233,7 +233,7 @@ def test_a_client_without_room_is_asked_again(client: Client) -> None:
     assert client.sent["t"] == [b"[1]", b"2"]
 
 
-def test_a_client_that_has_no_room_for_long_is_told(client: Client) -> None:
+def test_a_client_that_has_no_room_for_long_is_reported(client: Client) -> None:
     told: list[Any] = []
     sender = Sender(client, block_ms=30)
     client.is_full = True

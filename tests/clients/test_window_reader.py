@@ -28,7 +28,7 @@ def reader_of(
     window.messages += records
     prefetch = Prefetch(methodcaller("run"), in_flight=2, max_bytes=100) if fetches else None
     if prefetch is not None:
-        prefetch.told = told
+        prefetch.notify = told
     return WindowReader(window, begin, lambda _record: is_marked, prefetch)
 
 

@@ -100,7 +100,7 @@ def kept(store: PayloadStore) -> list[bytes]:
         return []
 
 
-def test_what_either_would_make_is_told(mirror: Mirror, tmp_path: Path) -> None:
+def test_what_either_would_make_is_reported(mirror: Mirror, tmp_path: Path) -> None:
     assert isinstance(mirror, SupportsPreparation)
     assert mirror.unprepared("topic") == f"the folder {tmp_path / 'store' / '.payload-store'}"
     mirror.publish("topic", DATA)

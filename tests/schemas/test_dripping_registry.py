@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from serde_chain import DeserializerChain, RecordContext, SchemaRegistryError
-from serde_chain.schemas import in_time
+from serde_chain.schemas import deadline
 from tests.http_servers import serve
 
 
@@ -45,7 +45,7 @@ def dripping() -> Iterator[str]:
 def test_a_request_has_one_deadline(
     dripping: str, settings: dict[str, Any], data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_time, "_DEADLINE_S", 0.3)
+    monkeypatch.setattr(deadline, "_DEADLINE_S", 0.3)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
     config = {name: dripping if value == "URL" else value for name, value in settings.items()}

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from serde_chain import DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
-from serde_chain.schemas import in_time
+from serde_chain.schemas import deadline
 from serde_chain.schemas.references import MOST_REFERENCES, collected
 from tests.http_servers import reply, serve
 
@@ -111,7 +111,7 @@ def test_some_references_are_read(chained: Chained, shape: str, settings: dict[s
 def test_all_references_have_one_deadline(
     chained: Chained, use: str, settings: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(in_time, "_DEADLINE_S", 0.5)
+    monkeypatch.setattr(deadline, "_DEADLINE_S", 0.5)
     chained.length, chained.pause_s = 900, 0.02
     started = time.monotonic()
     work = read if use == "reader" else write_latest
@@ -123,7 +123,7 @@ def test_all_references_have_one_deadline(
 
 
 def test_a_question_that_is_given_up_asks_no_more(chained: Chained, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(in_time, "_DEADLINE_S", 0.2)
+    monkeypatch.setattr(deadline, "_DEADLINE_S", 0.2)
     chained.length, chained.pause_s = 900, 0.02
     with pytest.raises(SchemaRegistryError):
         read(chained.url)

@@ -163,7 +163,7 @@ def test_a_bucket_that_is_not_there(config: dict[str, str]) -> None:
     store.close()
 
 
-def test_a_server_without_tls_needs_a_word(config: dict[str, str]) -> None:
+def test_a_server_without_tls_needs_an_option(config: dict[str, str]) -> None:
     store = opened({name: value for name, value in config.items() if name != "objects.allow_http"})
     with pytest.raises(PayloadStoreError) as caught:
         store.publish("topic", b"data")
@@ -268,7 +268,7 @@ def test_reading_from_googles_cloud(fake_gcs: FakeGcs, gcs_bucket: str, size: in
 
 
 @pytest.mark.parametrize("is_used", [True, False])
-def test_a_forked_process_is_told_instead_of_waiting_for_ever(config: dict[str, str], is_used: bool) -> None:
+def test_a_forked_process_gets_an_error_instead_of_waiting_for_ever(config: dict[str, str], is_used: bool) -> None:
     """In a process of its own, in which obstore was not used before."""
     program = f"""
 import multiprocessing, sys

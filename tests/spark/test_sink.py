@@ -286,7 +286,7 @@ def test_before_pyspark_4_1(spark: SparkSession, config: Config, monkeypatch: py
     assert read_back(bytes_, rows) == [alert["cutout"] for alert in expected()]
 
 
-def test_a_column_that_only_python_writes_is_told_once(
+def test_a_column_that_only_python_writes_is_reported_once(
     spark: SparkSession, config: Config, caplog: pytest.LogCaptureFixture
 ) -> None:
     wider = frame(spark).withColumn("value", functions.col("value").withField("id", lit(1).cast("bigint")))

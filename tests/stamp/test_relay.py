@@ -148,7 +148,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 60) -> None:
         time.sleep(0.005)
 
 
-def test_it_stops_when_it_is_told(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
+def test_it_stops_on_request(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(), new_topic()
     fill(source, [{"value": b"1"}])
     stop = threading.Event()

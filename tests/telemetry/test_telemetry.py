@@ -68,7 +68,7 @@ def test_a_span_says_what_is_known_of_the_payload_and_its_place(chains: dict[str
     assert (failed["status"], failed["description"], failed["events"]) == ("ERROR", None, [])
 
 
-def test_nothing_that_is_told_has_a_reference(chains: dict[str, Any]) -> None:
+def test_nothing_that_is_reported_has_a_reference(chains: dict[str, Any]) -> None:
     reference = chains.pop("reference")
     told = json.dumps(chains)
     assert reference.rpartition("/")[2] not in told

@@ -117,7 +117,7 @@ class AsyncProducer(Generic[ValueT]):
         self._pace = Pace()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._reports: deque[tuple[OnDelivery, confluent_kafka.KafkaError | None, Message]] = deque()
-        self._is_told = False
+        self._is_reported = False
         self._served = 0
         self._news = asyncio.Event()
         # The client's fatal error, found by the serving thread; and whether a call has raised it.
@@ -146,17 +146,17 @@ class AsyncProducer(Generic[ValueT]):
 
     def _delivered(self, report: OnDelivery, error: confluent_kafka.KafkaError | None, message: Message) -> None:
         self._reports.append((report, error, message))
-        if not self._is_told:
-            self._is_told = True
+        if not self._is_reported:
+            self._is_reported = True
             tell(self._loop, self._report)
 
     def _report(self) -> None:
         """Report deliveries; if there are many, the loop proceeds in between."""
-        self._is_told = False
+        self._is_reported = False
         self._news.set()
         while self._reports:
             if self._pace.is_over():
-                self._is_told = True
+                self._is_reported = True
                 self._loop.call_soon(self._report)
                 return
             report, error, message = self._reports.popleft()

@@ -69,8 +69,8 @@ class RecordDecoder:
         self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         policy = ERROR_POLICY.read(setup.config)
         if policy != RAISE:
-            told = "%s = %s has no effect on single records: errors are raised"
-            _log.warning(told, ERROR_POLICY.name, policy)
+            message = "%s = %s has no effect on single records: errors are raised"
+            _log.warning(message, ERROR_POLICY.name, policy)
         self._batches = Batches(setup)
 
     async def decode(self, record: Record) -> Record:
@@ -105,7 +105,7 @@ class Batches:
         self._markers = marker_headers(*chains)
         # Chains that fetch no payloads may still have questions, for instance about schemas.
         self._prefetch = prefetch_for(*chains) or Prefetch(methodcaller("run"), in_flight=1)
-        self._prefetch.told = self._tell
+        self._prefetch.notify = self._tell
         # One per waiting record: several batches may be running, on more than one loop.
         self._waiting: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
         self._turns = Turns()

@@ -38,7 +38,7 @@ __all__ = ["Consumer"]
 OnRebalance: TypeAlias = Callable[["Consumer[Any]", list[TopicPartition]], None]
 
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)
-_TELLS_ENDS: Final = Option("enable.partition.eof", boolean, False)
+_REPORTS_ENDS: Final = Option("enable.partition.eof", boolean, False)
 
 
 class Consumer(Generic[ValueT]):
@@ -106,7 +106,7 @@ class Consumer(Generic[ValueT]):
             policy = ErrorPolicy.of(setup.config)
             # Offsets are stored after records were returned, not when they are fetched: see ReadingLoop.
             self._consumer = confluent_kafka.Consumer({**with_log(setup.client), _STORE.name: False})
-            setup.tell_cluster(self._consumer.cluster_id)
+            setup.set_cluster(self._consumer.cluster_id)
         except BaseException:
             setup.close()
             raise
@@ -117,7 +117,7 @@ class Consumer(Generic[ValueT]):
             self._consumer,
             self._window,
             reset=setup.client.get("auto.offset.reset"),
-            tells_ends=_TELLS_ENDS.read(setup.client),
+            reports_ends=_REPORTS_ENDS.read(setup.client),
         )
         self._dead_letters = None
         if policy.dead_letter_topic is not None:

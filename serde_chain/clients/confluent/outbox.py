@@ -320,7 +320,7 @@ class Outbox:
                 if self._checks_reports:
                     self._note(record.topic, error)
                 attempt.report = None if self._errors_only else error, message
-                attempt.is_told = self._errors_only or attempt.is_told
+                attempt.is_reported = self._errors_only or attempt.is_reported
             self._finish(attempt)
 
     def _note(self, topic: str | None, error: KafkaError) -> None:
@@ -371,7 +371,7 @@ class Outbox:
                 self._negotiation.count_off(attempt)
             if attempt.is_refused or not self._sender.is_idle:
                 self._sender.settle(attempt)
-        if not attempt.is_refused and not attempt.is_told:
+        if not attempt.is_refused and not attempt.is_reported:
             if record.made and error is None:
                 self.position = message.topic(), message.partition(), message.offset()
             elif record.made and self._sender is not None and _was_never_written(error, message):
@@ -379,7 +379,7 @@ class Outbox:
             callback = self._callback(record)
             callback = _ignore if callback is None else callback
             # No call may come between: the callback would be called twice, or never.
-            attempt.is_told = True
+            attempt.is_reported = True
             callback(error, message)
         if not attempt.is_refused:
             # Otherwise they keep each other, the report's message, and the callback's objects alive.

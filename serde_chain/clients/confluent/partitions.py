@@ -263,11 +263,11 @@ class PartitionReader:
         places = [self.kafka.TopicPartition(topic, partition, time) for partition, time in times.items()]
 
         def ask(*, timeout: float) -> list[Any]:
-            told: list[Any] = self._consumer.offsets_for_times(places, timeout=timeout)
-            for place in told:
+            found: list[Any] = self._consumer.offsets_for_times(places, timeout=timeout)
+            for place in found:
                 if place.error is not None:
                     raise self.kafka.KafkaException(place.error)
-            return told
+            return found
 
         return {place.partition: int(place.offset) for place in self._ask(topic, ask, timeout=self.timeout_s)}
 

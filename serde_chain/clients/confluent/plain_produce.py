@@ -45,7 +45,7 @@ def plain_produce(
         full: Callable[..., None] = in_full
         return full
     has_key = key_chain is not None
-    most_unchanged = -1 if value_chain is None else value_chain.most_unchanged
+    max_unchanged = -1 if value_chain is None else value_chain.max_unchanged
 
     def produce(  # noqa: PLR0917, the original's signature
         topic: str,
@@ -60,7 +60,7 @@ def plain_produce(
         callback = on_delivery if callback is None else callback
         if not (headers or (last and topic in last and not last[topic].is_gone)):
             # Positional: keywords would cost as much as the chain of a small record. Five more arguments cost 60 ns.
-            if key is None and type(value) is bytes and len(value) <= most_unchanged:
+            if key is None and type(value) is bytes and len(value) <= max_unchanged:
                 if partition == -1 and callback is None and not timestamp:
                     return send(topic, value)
                 return send(topic, value, None, partition, callback, None, timestamp)

@@ -138,7 +138,7 @@ class Producer(Generic[ValueT]):
             client = with_log(setup.client if limits.topics is None else _giving_way(setup))
             self._producer = confluent_kafka.Producer(_shielded(client) if is_idempotent else client)
             setup, self._payloads = _with_payloads(setup, self._producer)
-            setup.tell_cluster(self._producer.cluster_id)
+            setup.set_cluster(self._producer.cluster_id)
         except BaseException:
             if self._journal is not None:
                 self._journal.close()
@@ -198,8 +198,8 @@ class Producer(Generic[ValueT]):
         try:
             run_in_daemon_thread(self._close_dropped)
         finally:
-            told = f"{self!r} was dropped without close(), with at most {left} records on their way"
-            warnings.warn(told, ResourceWarning, stacklevel=2, source=self)
+            message = f"{self!r} was dropped without close(), with at most {left} records on their way"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     def _close_dropped(self) -> None:
         try:

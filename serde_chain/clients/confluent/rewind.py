@@ -37,14 +37,14 @@ class Rewind:
         client: confluent_kafka's consumer.
         window: Fetched messages; ``torn`` bounds the number of dropped ones.
         reset: ``auto.offset.reset`` of the client.
-        tells_ends: ``enable.partition.eof`` of the client: dropped events come again, too.
+        reports_ends: ``enable.partition.eof`` of the client: dropped events come again, too.
     """
 
-    def __init__(self, client: Any, window: Window, *, reset: object, tells_ends: bool) -> None:
+    def __init__(self, client: Any, window: Window, *, reset: object, reports_ends: bool) -> None:
         self._client = client
         self._window = window
         self._resets_to_first = reset in _EARLIEST
-        self._tells_ends = tells_ends
+        self._reports_ends = reports_ends
         # Start offsets set by the caller.
         self._starts: dict[Place, int] = {}
         # Offsets of rewinds.
@@ -92,12 +92,12 @@ class Rewind:
             end = ends.get(place)
             if end is None and position.offset >= 0:
                 end = self._start(position)
-            elif end is None and self._tells_ends and self._starts.get(place) != OFFSET_END:
+            elif end is None and self._reports_ends and self._starts.get(place) != OFFSET_END:
                 # The end may have moved: its event is not worth the records before it.
                 end = self._starts.get(place)
             # A rewound partition has no position until a record comes. Another seek would restart the fetch.
             is_there = end == position.offset or (position.offset < 0 and end == self._sought.get(place))
-            if end is not None and (not is_there or self._tells_ends):
+            if end is not None and (not is_there or self._reports_ends):
                 self._seek(TopicPartition(*place, end))
                 self._sought[place] = end
         self._found.clear()

@@ -93,7 +93,7 @@ class ShareConsumer:
             # A record must be rejected or released although the others are accepted implicitly.
             self._consumer = confluent_kafka.ShareConsumer({**with_log(setup.client), _MODE.name: _EXPLICIT})
             self._polls = UninterruptedPoll(self._consumer.poll)
-            setup.tell_cluster(self._topics.cluster_id)
+            setup.set_cluster(self._topics.cluster_id)
         except BaseException:
             setup.close()
             raise

@@ -153,10 +153,10 @@ class AvroModel:
             raise
         except Exception as error:  # noqa: BLE001  a class may raise any error
             let_through(error)
-            said = refusal(error, self.cls)
+            reason = refusal(error, self.cls)
         # Outside, since errors of pydantic hold the record.
         raise DecodeError(
-            f"{self.cls.__qualname__} refuses the record: {said}",
+            f"{self.cls.__qualname__} refuses the record: {reason}",
             hint="The record matches the schema, but not what the class itself checks",
         )
 
@@ -350,18 +350,20 @@ def _branch(schema: Any) -> str:
 
 def _brancher(values: list[_Type], names: list[str]) -> Convert:
     """Names the branch of a value by its class."""
-    ways = {branch.cls: (name, branch.write or _same) for branch, name in zip(values, names, strict=True)}
-    floats = ways.get(float)
+    branches = {branch.cls: (name, branch.write or _same) for branch, name in zip(values, names, strict=True)}
+    floats = branches.get(float)
 
     def write(value: Any) -> Any:
         if value is None:
             return None
-        way = ways.get(type(value)) or next((way for cls, way in ways.items() if isinstance(value, cls)), None)
-        if way is None and floats is not None and isinstance(value, int):
-            way = floats
-        if way is None:
+        branch = branches.get(type(value)) or next(
+            (branch for cls, branch in branches.items() if isinstance(value, cls)), None
+        )
+        if branch is None and floats is not None and isinstance(value, int):
+            branch = floats
+        if branch is None:
             raise EncodeError(f"a value is of type {type(value).__qualname__}, expected {' or '.join(names)}")
-        return way[0], way[1](value)
+        return branch[0], branch[1](value)
 
     return write
 

@@ -42,7 +42,7 @@ __all__ = [
 SINGLE_OBJECT: Final = "single-object"
 CONTAINER: Final = "container"
 RECORD_KEY: Final = "record-key"
-_TOLD: Final = 3  # reported problems of two schemas
+_MAX_SHOWN: Final = 3  # reported problems of two schemas
 _OTHER_SCHEMA: Final = "Was it written with another schema, or an older version of the class?"
 
 
@@ -166,7 +166,7 @@ class AvroReader:
             raise
 
     def _unresolvable(self) -> DecodeError:
-        what = "; ".join(self.problems[:_TOLD]) or "a type of one has no match in the other"
+        what = "; ".join(self.problems[:_MAX_SHOWN]) or "a type of one has no match in the other"
         return DecodeError(f"the writer's schema does not resolve into the reader's: {what}", hint=self.remedy)
 
     def _of_value(self, error: Exception, buffer: io.BytesIO, start: int) -> DecodeError | None:
@@ -275,20 +275,21 @@ def unreadable(error: Exception, data: Buffer, *, is_file: bool = False) -> Deco
         data: The bytes.
         is_file: Whether they are read as a container file, which has its own schema.
     """
-    told = str(error)
+    reason = str(error)
     drop_data(error)
     if isinstance(error, TooManyPartsError):
-        return DecodeError(told, hint=TOO_MANY)
+        return DecodeError(reason, hint=TOO_MANY)
     if isinstance(error, (KeyError, IndexError)):
-        told = "an index that its enum or union does not have"
+        reason = "an index that its enum or union does not have"
     if is_file:
         other_framing = None if framing_advice(data) else "Was it written with another framing? See avro.framing"
         return DecodeError(
-            f"the Avro container file cannot be read: {told or 'it is truncated'}",
+            f"the Avro container file cannot be read: {reason or 'it is truncated'}",
             hint=missing_stage(data) or other_framing,
         )
     hint = missing_stage(data) or framing_advice(data) or _OTHER_SCHEMA
     if isinstance(error, EOFError):
-        what = told.partition(" from <")[0]  # and fastavro's buffer by its address, which would make each error another
+        # Behind it is fastavro's buffer by its address, which would make each error another.
+        what = reason.partition(" from <")[0]
         return DecodeError(f"the Avro record is truncated: {what or 'no bytes left'}", hint=hint)
-    return DecodeError(f"the bytes are not a record of the schema: {type(error).__name__}: {told}", hint=hint)
+    return DecodeError(f"the bytes are not a record of the schema: {type(error).__name__}: {reason}", hint=hint)

@@ -128,7 +128,7 @@ _LONGEST_KEPT: Final = 1 << 20
 _TYPE: Final = "AVRO"
 _MAX_DECODERS: Final = 10_000
 _MAX_COLUMN_WRITERS: Final = 1000
-_TOLD: Final = 5  # fields that do not match
+_MAX_SHOWN: Final = 5  # fields that do not match
 _OTHER_SCHEMA: Final = "Set avro.schema to the writer's schema, and avro.reader.schema to yours"
 _OLDER_CLASS: Final = (
     "Was it written by an older version of the class? A registry, or avro.framing = container, keeps schemas"
@@ -908,14 +908,14 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
         for detail in invalid.errors:
             place = detail.field or schema.name, id(detail.datum)
             found.setdefault(place, (detail.datum, {}))[1][_type_name(detail.schema)] = None
-        told = [
+        mismatches = [
             f"{field} is {_shown(value)}, expected {' or '.join(expected)}"
             for (field, _), (value, expected) in found.items()
         ]
-        more = f"; and {len(told) - _TOLD} more" if len(told) > _TOLD else ""
+        more = f"; and {len(mismatches) - _MAX_SHOWN} more" if len(mismatches) > _MAX_SHOWN else ""
         is_pair = any(isinstance(value, tuple) for value, _ in found.values())
         return EncodeError(
-            f"the value does not match the schema: {'; '.join(told[:_TOLD])}{more}",
+            f"the value does not match the schema: {'; '.join(mismatches[:_MAX_SHOWN])}{more}",
             hint="A pair is the full name of a union's branch, and its value" if is_pair else None,
         )
     return None

@@ -146,7 +146,7 @@ class EncryptionSerializer(_Encryption, Serializer[Buffer]):
         try:
             cipher = self._make_cipher(self._mode, self._ask_provider(self._key_id), salt)
         except Exception as error:  # a provider may fail in any way
-            raise EncodeError(f"the key {self._key_id} cannot be obtained: {_said(error)}") from error
+            raise EncodeError(f"the key {self._key_id} cannot be obtained: {_reason(error)}") from error
         return _Session(envelope.head(self._mode, self._key_id, salt), cipher)
 
 
@@ -221,11 +221,11 @@ class EncryptionDeserializer(_Encryption, Deserializer[bytes]):
             ) from None
         except Exception as error:  # a provider may fail in any way
             raise DecryptionError(
-                f"the key {key_id} cannot be obtained: {_said(error)}",
+                f"the key {key_id} cannot be obtained: {_reason(error)}",
                 # The record may be valid; a fault of the key itself is permanent.
             ).marked(about_record=False, transient=not isinstance(error, ConfigError)) from error
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """The part of a provider's error that is safe to show: our own message, otherwise its type alone."""
     return error.message if isinstance(error, ConfigError) else type(error).__name__

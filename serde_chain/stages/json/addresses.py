@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
-from serde_chain.schemas.in_time import in_time
+from serde_chain.schemas.deadline import within_deadline
 
 __all__ = ["Addresses", "UnreachableError", "UnresolvedError"]
 
@@ -64,7 +64,7 @@ class Addresses(urllib.request.HTTPRedirectHandler):
         if not self.include(address):
             raise UnresolvedError(f"json.schema.addresses does not name {address[:200]!r}")
         try:
-            data = in_time(self._download, address)
+            data = within_deadline(self._download, address)
         except (OSError, ValueError) as error:
             raise UnreachableError(f"{address[:200]} cannot be fetched: {error}") from error
         if len(data) > _MOST_BYTES:

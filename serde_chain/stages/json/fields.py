@@ -91,7 +91,7 @@ class _Types:
 
     def _made(self, branches: Sequence[Any]) -> FieldType:
         described = [branch for branch in branches if isinstance(branch, Mapping)]
-        if True in branches or any(map(_says_nothing, described)):
+        if True in branches or any(map(_accepts_anything, described)):
             return ANYTHING
         objects = [branch for branch in described if _may_be(branch, "object", _OF_OBJECTS)]
         arrays = [branch for branch in described if _may_be(branch, "array", _OF_ARRAYS)]
@@ -118,7 +118,7 @@ class _Types:
         return self.of(*schemas)
 
 
-def _says_nothing(schema: Mapping[str, Any]) -> bool:
+def _accepts_anything(schema: Mapping[str, Any]) -> bool:
     """Whether a schema accepts values of all types."""
     return not (schema.keys() & {"type", "$ref", *_UNIONS, *_OF_OBJECTS, *_OF_ARRAYS, *_CLOSED_SETS})
 

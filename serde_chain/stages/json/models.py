@@ -67,9 +67,9 @@ class JsonModel(NamedTuple):
             return self.from_json(data)
         except Exception as error:  # noqa: BLE001  a class may raise any error
             let_through(error)
-            said = refusal(error, self.cls)
+            reason = refusal(error, self.cls)
         # Outside, since errors of pydantic hold the record.
-        raise DecodeError(f"the bytes are no {self.cls.__qualname__}: {said}")
+        raise DecodeError(f"the bytes are no {self.cls.__qualname__}: {reason}")
 
 
 def json_model(cls: type) -> JsonModel:

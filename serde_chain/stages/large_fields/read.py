@@ -26,9 +26,9 @@ from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context, RecordContext, get_header, key_of, remove_headers
 from serde_chain.reference import Reference
-from serde_chain.stages.large_fields.both import LargeFields
 from serde_chain.stages.large_fields.options import FETCH, LAZY, OF_READERS, STAGE
 from serde_chain.stages.large_fields.paths import MISSING, look_up, type_at, with_contents
+from serde_chain.stages.large_fields.stage import LargeFields
 from serde_chain.transfer import finish, then, together
 from serde_chain.wire import large_fields as wire
 from serde_chain.wire.kip1159 import MAX_REFERENCE_BYTES

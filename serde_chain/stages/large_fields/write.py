@@ -21,9 +21,9 @@ from serde_chain.errors import ConfigError, EncodeError
 from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context, RecordContext, key_of, remove_headers, require_headers, set_header, topic_of
 from serde_chain.reference import Reference
-from serde_chain.stages.large_fields.both import LargeFields
 from serde_chain.stages.large_fields.options import MIN_BYTES, OF_WRITERS, PATHS, SERIALIZERS, STAGE
 from serde_chain.stages.large_fields.paths import Pattern, find, snapshot, type_at, with_contents
+from serde_chain.stages.large_fields.stage import LargeFields
 from serde_chain.transfer import finish, then, together
 from serde_chain.wire.large_fields import HEADER, MAX_HEADER_BYTES, FieldEntry, Path, encode, join, longest
 

@@ -111,7 +111,7 @@ def _shared_payloads(
         _shared[:] = [(other, payloads) for other, payloads in _shared if payloads() is not None]
         shared = next((found for other, payloads in _shared if other == key and (found := payloads())), None)
         if shared is None:
-            shared = CachedPayloads(most, patience_ms=timeout_ms, told=partial(count_cache, store.scheme))
+            shared = CachedPayloads(most, patience_ms=timeout_ms, observe=partial(count_cache, store.scheme))
             _shared.append((key, ref(shared)))
         return shared
 

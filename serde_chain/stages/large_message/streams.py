@@ -306,8 +306,8 @@ def _changed(source: Source) -> EncodeError:
 
 
 def _unreadable(source: Source, error: Exception, hint: str | None = None) -> EncodeError:
-    told = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
     return EncodeError(
-        f"{source.name} cannot be read: {told}",
+        f"{source.name} cannot be read: {reason}",
         hint=hint or "Keep a file open and in place until its delivery is reported",
     )

@@ -138,7 +138,7 @@ def _from_descriptor_set(source: bytes | str, name: str) -> Any:
     except (message.DecodeError, *_FAILURES) as error:
         raise ConfigError(
             f"the message {name} cannot be loaded from {'the descriptors' if isinstance(source, bytes) else source}: "
-            f"{_said(error)}",
+            f"{_reason(error)}",
             hint="Write the file with protoc --include_imports --descriptor_set_out",
             key=DESCRIPTOR_SET.name,
         ) from error
@@ -269,7 +269,7 @@ def class_at(files: Iterable[Any], name: MessageName) -> Any:
     try:
         return _class_of(_find(_pool(files).FindFileByName(files[-1].name), name))
     except _FAILURES as error:
-        raise ValueError(_said(error)) from error
+        raise ValueError(_reason(error)) from error
 
 
 def class_named(files: Iterable[Any], full_name: str) -> Any:
@@ -287,7 +287,7 @@ def class_named(files: Iterable[Any], full_name: str) -> Any:
         pool = _pool(files)
         found = pool.FindFileByName(files[-1].name)
     except _FAILURES as error:
-        raise ValueError(_said(error)) from error
+        raise ValueError(_reason(error)) from error
     for message in _all_messages(found):
         if message.full_name == full_name:
             return _class_of(message)
@@ -564,5 +564,5 @@ def _known_file(name: str) -> Any:
         raise _MissingFileError(f"the file {name} is imported but not installed") from error
 
 
-def _said(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     return str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)

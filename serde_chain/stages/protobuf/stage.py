@@ -183,7 +183,7 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
         except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
             let_through(error)
             why = misfit(descriptor, data) if isinstance(data, Mapping) else None
-            raise EncodeError(f"the value does not match {descriptor.full_name}: {why or _told(error)}") from None
+            raise EncodeError(f"the value does not match {descriptor.full_name}: {why or _reason(error)}") from None
         return encoded
 
     return encode
@@ -210,7 +210,7 @@ def _maker(message_class: Any) -> Callable[[Any], Any]:
     return message_of_any_depth if protobuf_schema.is_recursive(descriptor) else message_of
 
 
-def _told(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """What protobuf says of a value that it refuses, without the value; this one it does not quote."""
     if "got non-string argument" in str(error):
         return f"{type(error).__name__}: the name of a field is not text"

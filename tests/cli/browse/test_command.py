@@ -140,7 +140,7 @@ def test_connections_without_a_request_do_not_lock_others_out(config: Path, topi
 
 
 @pytest.mark.full
-def test_what_is_wrong_is_told_before_a_link_is(config: Path, topic: str, tmp_path: Path) -> None:
+def test_what_is_wrong_is_reported_before_the_link(config: Path, topic: str, tmp_path: Path) -> None:
     assert "Unknown topic" in run("browse", config, "no-such-topic", code=1).stderr
     (tmp_path / "other.toml").write_text('"bootstrap.servers" = "127.0.0.1:1"\n')
     done = run("browse", tmp_path / "other.toml", topic, "--timeout", 2, code=1)

@@ -126,7 +126,7 @@ def test_a_page_without_references_asks_nothing_about_them(
     assert "in the store</a>" not in page
 
 
-def test_a_store_that_is_down_is_told_once(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
+def test_a_store_that_is_down_is_reported_once(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     store = FaultyStore(open_store("memory", {}))
     config["large.message.payload.store.class"] = store
     produce(config, topic, *((None, {"noise": os.urandom(2000).hex()}) for _ in range(3)))

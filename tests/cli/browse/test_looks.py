@@ -75,7 +75,7 @@ def test_most_values_decide() -> None:
     assert misfit(some[:1], 0) is None
 
 
-def test_a_topic_of_another_chain_is_told_in_a_sentence(
+def test_a_topic_of_another_chain_is_reported_in_a_sentence(
     open_pages: OpenPages, config: dict[str, Any], topic: str
 ) -> None:
     writer = {**config, "value.serializers": "json, zstd"}
@@ -104,7 +104,7 @@ def test_a_topic_of_another_chain_is_told_in_a_sentence(
     assert HOSTILE not in record
 
 
-def test_errors_are_told_where_no_other_chain_is_known(
+def test_errors_are_reported_where_no_other_chain_is_known(
     open_pages: OpenPages, config: dict[str, Any], topic: str
 ) -> None:
     produce({**config, "value.serializers": "bytes"}, topic, *((None, b"\x00\xff") for _ in range(2)))

@@ -671,7 +671,7 @@ def odd(folder: Path, **facts: Any) -> dict[str, object]:
         ({"delete"}, "delete from", "permit deletion"),
     ],
 )
-def test_credentials_that_a_store_refuses_are_told_once(
+def test_credentials_that_a_store_refuses_are_reported_once(
     cluster: Make, tmp_path: Path, refuses: set[str], step: str, change: str
 ) -> None:
     [wrong] = cluster(**odd(tmp_path, refuses=refuses)).wrong()
@@ -905,7 +905,7 @@ def test_exit_codes_and_output(cluster: Make, tmp_path: Path) -> None:
     run("doctor", path, code=2)
 
 
-def test_mistakes_are_told_with_their_lines(tmp_path: Path) -> None:
+def test_mistakes_are_reported_with_their_lines(tmp_path: Path) -> None:
     path = write({"bootstrap.servers": "127.0.0.1:1", "value.serializers": "byts"}, tmp_path)
     assert run("doctor", path, "t", code=1).stdout.startswith(
         "error    configuration: line 2: there is no stage 'byts'"

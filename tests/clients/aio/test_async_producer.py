@@ -75,7 +75,7 @@ def test_records_of_all_sizes_leave_in_call_order(config: dict[str, Any], broker
     assert numbers == list(range(-1, len(values)))
 
 
-def test_an_upload_that_fails_is_told_by_the_future(config: dict[str, Any], store: FaultyStore, topic: str) -> None:
+def test_an_upload_that_fails_is_reported_by_the_future(config: dict[str, Any], store: FaultyStore, topic: str) -> None:
     store.fail(PayloadAccessDeniedError("not yours"))
 
     async def main() -> None:

@@ -128,7 +128,7 @@ def test_chains_know_the_record(broker: KafkaBroker, topic: str) -> None:
     run(main())
 
 
-def test_an_upload_that_fails_is_told_by_the_future(
+def test_an_upload_that_fails_is_reported_by_the_future(
     config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str
 ) -> None:
     store.fail(PayloadAccessDeniedError("not yours"))
@@ -658,7 +658,7 @@ def test_a_failed_start_releases_the_journal(config: dict[str, Any], tmp_path: P
     run(main())
 
 
-def test_a_policy_that_has_no_effect_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_policy_that_has_no_effect_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def make(**more: str) -> None:
         await RecordDecoder({"value.deserializers": "json", **more}).close()
 

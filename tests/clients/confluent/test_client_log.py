@@ -31,7 +31,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.mark.parametrize("name", ["serde_chain.librdkafka", "payload_stores.kafka"])
-def test_a_failure_is_told_once_a_minute(clock: list[float], caplog: pytest.LogCaptureFixture, name: str) -> None:
+def test_a_failure_is_reported_once_a_minute(clock: list[float], caplog: pytest.LogCaptureFixture, name: str) -> None:
     log = Broker({}, 1000).settings({})["logger"] if name == "payload_stores.kafka" else with_log({})["logger"]
     assert log.name == name
     line: dict[str, Any] = {"client": "producer-1", "host": "kafka-a", "address": "ipv4#10.0.0.1:9092", "ms": 0}

@@ -65,8 +65,8 @@ def torn(*messages: Any, handed: int = 0, by: int = 1) -> Window:
     return window
 
 
-def rewind(client: Client, window: Window, reset: str | None = None, *, tells_ends: bool = False) -> Rewind:
-    return Rewind(client, window, reset=reset, tells_ends=tells_ends)
+def rewind(client: Client, window: Window, reset: str | None = None, *, reports_ends: bool = False) -> Rewind:
+    return Rewind(client, window, reset=reset, reports_ends=reports_ends)
 
 
 def test_each_partition_goes_on_behind_its_last_record_also_after_further_interrupts() -> None:
@@ -211,7 +211,7 @@ def test_a_question_that_failed_is_asked_again(monkeypatch: pytest.MonkeyPatch) 
 
 def test_events_at_the_ends_of_partitions_come_again() -> None:
     client = Client({0: 11, 1: OFFSET_INVALID, 2: OFFSET_INVALID})
-    back = rewind(client, torn(message(0, 10), handed=1), tells_ends=True)
+    back = rewind(client, torn(message(0, 10), handed=1), reports_ends=True)
     back.note_start([Place("t", 1, 5)])
     back.go_back()
     assert client.sought == {0: 11, 1: 5}
@@ -219,7 +219,7 @@ def test_events_at_the_ends_of_partitions_come_again() -> None:
 
 def test_a_consumer_at_the_end_does_not_pass_over_what_comes_meanwhile() -> None:
     client = Client({0: OFFSET_INVALID})
-    back = rewind(client, torn(), tells_ends=True)
+    back = rewind(client, torn(), reports_ends=True)
     back.note_start([Place("t", 0, OFFSET_END)])
     back.go_back()
     assert client.sought == {}

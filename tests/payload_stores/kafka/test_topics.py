@@ -104,7 +104,7 @@ def test_a_retention_that_is_set(broker: KafkaBroker, new_topic: "NewTopic", new
         assert (found["cleanup.policy"], found["retention.ms"]) == (policy, str(30 * DAY))
 
 
-def test_a_retention_that_is_too_short_is_told_with_both_figures_once(
+def test_a_retention_that_is_too_short_is_reported_with_both_figures_once(
     new_topic: "NewTopic", new_store: "NewStore", caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = new_topic(1, {"retention.ms": str(7 * DAY)})
@@ -191,7 +191,7 @@ def test_a_topic_does_not_hold_its_own_payloads(topic: str, new_store: "NewStore
         new_store(**{"kafka.payload.topic": topic}).publish(topic, b"data")
 
 
-def test_who_may_not_create_is_told_the_command(broker: KafkaBroker, topic: str, new_store: "NewStore") -> None:
+def test_the_error_without_permission_has_the_command(broker: KafkaBroker, topic: str, new_store: "NewStore") -> None:
     store = new_store(**broker.client_config("alice"), **{"kafka.payload.topic": "{topic}.payloads"})
     with pytest.raises(PayloadAccessDeniedError) as caught:
         store.publish(topic, b"data")

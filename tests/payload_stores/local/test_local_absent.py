@@ -158,7 +158,7 @@ def test_nothing_is_made_before_the_first_publish(share: Path) -> None:
     assert store.download(store.publish("topic", b"data")) == b"data"
 
 
-def test_what_the_first_publish_would_make_is_told(share: Path) -> None:
+def test_what_the_first_publish_would_make_is_reported(share: Path) -> None:
     store = Deadline(opened(share), 30_000)
     assert isinstance(store, SupportsPreparation)
     assert store.unprepared("images") == f"the folder {share / folders.MARKER}"
@@ -168,13 +168,13 @@ def test_what_the_first_publish_would_make_is_told(share: Path) -> None:
 
 
 @pytest.mark.skipif(not Path("/proc/self").exists(), reason="no such file system")
-def test_a_folder_that_cannot_be_made_is_told_before() -> None:
+def test_a_folder_that_cannot_be_made_is_reported_before() -> None:
     store = opened(Path("/proc/payloads"))
     with pytest.raises(PayloadAccessDeniedError, match="no folder can be created at /proc/payloads"):
         store.unprepared("images")
 
 
-def test_a_folder_that_is_not_there_yet_is_told_to_readers_only(share: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_missing_folder_is_reported_to_readers_only(share: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A writer creates the folder, so its first run must not warn."""
     with caplog.at_level(logging.WARNING, logger="payload_stores"):
         store, reader = opened(share), opened(share)
@@ -193,14 +193,14 @@ def test_a_folder_that_is_there_is_used_without_a_word(share: Path, caplog: pyte
 
 
 @pytest.mark.parametrize("path", ["file", "file/below"])
-def test_a_path_that_cannot_be_a_folder_is_told_when_the_client_is_made(tmp_path: Path, path: str) -> None:
+def test_a_path_that_cannot_be_a_folder_is_reported_when_the_client_is_made(tmp_path: Path, path: str) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ConfigError, match=r"local\.path") as caught:
         opened(tmp_path / path)
     assert caught.value.key == "local.path"
 
 
-def test_a_path_that_may_not_be_made_is_told_when_the_client_is_made(
+def test_a_path_that_may_not_be_made_is_reported_when_the_client_is_made(
     share: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)  # tests may run as root, who may write everywhere

@@ -124,7 +124,7 @@ def test_versions_stay_until_a_rule_deletes_them(
         ),
     ],
 )
-def test_rules_for_versions_are_told(days: int, where: dict[str, str], told: str) -> None:
+def test_rules_for_versions_are_reported(days: int, where: dict[str, str], told: str) -> None:
     versions = {
         "ID": "versions",
         "Status": "Enabled",

@@ -227,7 +227,7 @@ def values(schema: Any) -> st.SearchStrategy[Any]:
 
 @settings(max_examples=examples(150))
 @given(st.data(), st.sampled_from(["zstd", "lz4", "gzip", "snappy"]), st.randoms(use_true_random=False))
-def test_any_record_goes_through_a_chain_and_damage_is_told(data: st.DataObject, codec: str, source: Any) -> None:
+def test_any_record_goes_through_a_chain_and_damage_is_reported(data: st.DataObject, codec: str, source: Any) -> None:
     schema = named(data.draw(SHAPES), [0])
     value = data.draw(values(schema).filter(lambda value: value is not None))
     config = {

@@ -49,6 +49,6 @@ def test_what_is_no_readable_file(data: bytes, said: str) -> None:
         read(data, RecordContext("alerts", "value", []))
 
 
-def test_a_reader_without_a_schema_is_told_of_files_that_have_theirs() -> None:
+def test_a_reader_without_a_schema_gets_a_hint_about_files_with_schemas() -> None:
     with pytest.raises(ConfigError, match=r"for container files, which have their own, avro\.framing = container"):
         DeserializerChain.from_config({"value.deserializer": "avro"})

@@ -204,7 +204,7 @@ def test_only_relative_references_open_files(tmp_path: Path, other: str) -> None
         pair({"json.schema.file": str(tmp_path / "order.json")})
 
 
-def test_a_part_that_is_not_there_is_told_from_an_unknown_document() -> None:
+def test_a_missing_part_differs_from_an_unknown_document() -> None:
     for reference in ("#/definitions/nova", "#nova"):
         with pytest.raises(ConfigError, match=r"leads nowhere: the document has no such part \[") as caught:
             pair({"json.schema": order(reference)})

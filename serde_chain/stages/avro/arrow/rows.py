@@ -174,14 +174,14 @@ def _union_namer(union: list[Any], type_: Any, named: Mapping[str, Any]) -> Conv
     fields = list(type_) if types.is_struct(type_) else []
     if members(union, named, [field.name for field in fields]) is None:
         return None
-    ways = [
+    branches = [
         (field.name, _name(branch, named), _namer(branch, field.type, named) or _same)
         for field, branch in zip(fields, others, strict=True)
     ]
 
     def choose(struct: Mapping[str, Any]) -> Any:
         return next(
-            ((name, convert(struct[member])) for member, name, convert in ways if struct[member] is not None), None
+            ((name, convert(struct[member])) for member, name, convert in branches if struct[member] is not None), None
         )
 
     return choose

@@ -263,7 +263,7 @@ def test_the_compiled_reader_can_be_switched_off(compiled: list[int]) -> None:
 
 
 @pytest.mark.parametrize("native", ["auto", "off"])
-def test_what_does_not_fit_the_column_is_told_by_its_row(native: str) -> None:
+def test_what_does_not_fit_the_column_is_reported_by_its_row(native: str) -> None:
     schema = {"type": "record", "name": "R", "fields": [{"name": "t", "type": logical("long", "timestamp-millis")}]}
     good, beyond = (encode(fastavro.parse_schema(schema), {"t": number}) for number in (0, (1 << 63) - 1))
     result = chain(schema, **{"avro.native": native}).read_batch(Batch([None, good, None, beyond, good], topic="t"))

@@ -86,7 +86,7 @@ def test_several_ids_in_one_batch(registry: SchemaRegistry, topic: str, framing:
             assert read.to_arrow(chunks, headers[3:90], topic=topic).to_pylist() == expected[3:90]
 
 
-def test_a_wrong_id_is_told_with_its_rows(registry: SchemaRegistry, topic: str) -> None:
+def test_a_wrong_id_is_reported_with_its_rows(registry: SchemaRegistry, topic: str) -> None:
     values, _, expected = mixed(registry, topic)
     for row in (2, 101):
         values[row] = b"\0\x7f\xff\xff\xff" + values[row][5:]
@@ -102,7 +102,7 @@ def test_a_wrong_id_is_told_with_its_rows(registry: SchemaRegistry, topic: str) 
         assert (caught.value.row, caught.value.stage) == (2, "avro (1 of 1)")
 
 
-def test_foreign_and_truncated_bytes_are_told_and_the_rest_is_read(registry: SchemaRegistry, topic: str) -> None:
+def test_foreign_and_truncated_bytes_are_reported_and_the_rest_is_read(registry: SchemaRegistry, topic: str) -> None:
     values, _, expected = mixed(registry, topic)
     damaged = {0: b"", 3: b"\0", 5: b"\0\0", 9: b"no Avro at all", 12: values[12][:-1], 147: values[147] + b"?"}
     for row, data in damaged.items():
@@ -226,7 +226,7 @@ class Answers:
         monkeypatch.setattr(ConfluentRegistry, "get", get)
 
 
-def test_guids_that_begin_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_guids_that_begin_alike_are_distinguished(monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = uuid.UUID(int=1), uuid.UUID(int=2)
     Answers(
         monkeypatch, {one: V1, two: json.dumps({"type": "record", "name": "Alert", "fields": [{**ID, "name": "no"}]})}

@@ -11,7 +11,7 @@ from typing import Any, Final, ParamSpec, TypeVar
 from payload_stores.threads import Call
 from serde_chain.errors import SchemaRegistryError
 
-__all__ = ["all_in_time", "in_time"]
+__all__ = ["one_deadline", "within_deadline"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -23,7 +23,7 @@ _DEADLINE_S: Final = 50.0
 _until: Final = contextvars.ContextVar[float | None]("_until", default=None)
 
 
-def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
+def within_deadline(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
     """Send requests in another thread, which is abandoned after 50 s.
 
     Timeouts of HTTP clients start anew with each byte, so that a server or proxy that sends one now and then, or
@@ -41,7 +41,7 @@ def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
         TimeoutError: The time is up.
 
     Example:
-        >>> in_time(pow, 2, 3)
+        >>> within_deadline(pow, 2, 3)
         8
     """
     until = _until.get()
@@ -62,7 +62,7 @@ def in_time(request: Callable[..., T], *arguments: Any, **options: Any) -> T:
     return call.take()
 
 
-def all_in_time(ask: Callable[P, T]) -> Callable[P, T]:
+def one_deadline(ask: Callable[P, T]) -> Callable[P, T]:
     """Give all requests of a function one deadline: those of a schema and of the schemas that it refers to.
 
     Args:
@@ -72,14 +72,14 @@ def all_in_time(ask: Callable[P, T]) -> Callable[P, T]:
         A function that also raises SchemaRegistryError if the time is up.
 
     Example:
-        >>> all_in_time(pow)(2, 3)
+        >>> one_deadline(pow)(2, 3)
         8
     """
 
     @wraps(ask)
     def asking(*arguments: P.args, **options: P.kwargs) -> T:
         try:
-            return in_time(ask, *arguments, **options)
+            return within_deadline(ask, *arguments, **options)
         except TimeoutError as error:
             raise SchemaRegistryError(
                 f"the schema registry did not answer: {error}", hint="Check that the registry runs"
