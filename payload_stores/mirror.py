@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from payload_stores.middleware import Middleware, Mirror, Translated
 from payload_stores.options import Option
-from payload_stores.registry import open_store
+from payload_stores.registry import ConfiguredStore
 
 __all__ = ["MirrorStore"]
 
@@ -52,9 +52,9 @@ class MirrorStore(Middleware):
     def configure(self, config: Mapping[str, object]) -> None:
         """Open both stores. See :meth:`PayloadStore.configure`."""
         # Both stores may be of one kind, with different options.
-        primary = open_store(self.PRIMARY.read(config), config, check_keys=False)
+        primary = ConfiguredStore.of(self.PRIMARY.read(config), config).open()
         try:
-            secondary = open_store(self.SECONDARY.read(config), config, check_keys=False)
+            secondary = ConfiguredStore.of(self.SECONDARY.read(config), config).open()
             try:
                 # The other store has the payload too, whatever a store raises.
                 both = Translated(primary), Translated(secondary)

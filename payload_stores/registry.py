@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Any, Final, cast
+from functools import cached_property
+from typing import Any, Final, Self, cast
 
 from payload_stores.base import PayloadStore
 from payload_stores.base.signatures import check_methods
@@ -14,7 +15,7 @@ from payload_stores.kip1159 import HasOptions, KipPayloadStore, KipStore, is_kip
 from payload_stores.options import CLIENT_PREFIXES, UNDECLARED, Option, nearest
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 
-__all__ = ["STORES", "StoreItem", "open_store", "store_class", "store_options"]
+__all__ = ["STORES", "ConfiguredStore", "StoreItem", "open_store", "store_class"]
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")  # RFC 3986, in the canonical lower case
 _KIP: Final = "org.apache.kafka.common.serialization.largemessage."
@@ -42,6 +43,114 @@ class StoreItem(Item):
     example = "s3"
 
 
+class ConfiguredStore:
+    """A payload store with its part of a configuration. Each part is determined once, when it is first needed.
+
+    Attributes:
+        item: What names it.
+
+    Example:
+        >>> bucket = ConfiguredStore.of({"class": "s3", "s3.bucket": "archive"}, {"s3.bucket": "payloads"})
+        >>> bucket.settings["s3.bucket"]
+        'archive'
+    """
+
+    def __init__(self, item: StoreItem, config: Mapping[str, object]) -> None:
+        self.item = item
+        self._config = config
+
+    @classmethod
+    def of(cls, spec: object, config: Mapping[str, object]) -> Self:
+        """Read a store.
+
+        Args:
+            spec: Anything :func:`open_store` accepts.
+            config: Flat mapping of dotted keys.
+
+        Raises:
+            ConfigError: A mapping without ``class``.
+        """
+        return cls(StoreItem.of(spec), config)
+
+    @cached_property
+    def target(self) -> PayloadStore | KipPayloadStore | type[PayloadStore | KipPayloadStore]:
+        """Its class; or the store itself, if an instance was given.
+
+        Raises:
+            ConfigError: The name is unknown or not a payload store, or an instance has options.
+        """
+        target = self.item.target
+        if not (isinstance(target, PayloadStore) or is_kip_store(target)):
+            return _class(target)
+        if self.item.options:
+            raise ConfigError(f"{self.item.label} is an instance; options not allowed", hint="Pass its class instead")
+        return target
+
+    @cached_property
+    def options(self) -> tuple[Option[Any], ...]:
+        """Its options, including those shared by all stores. The ones in its item are not required elsewhere.
+
+        Raises:
+            ConfigError: Not a payload store, options that are no tuple of options, or an item with an unknown option.
+        """
+        item = self.item
+        target: object = self.target
+        own = declared(target.options, item.label) if isinstance(target, HasOptions) else (UNDECLARED,)
+        options = (*own, *PayloadStore.options)
+        if UNDECLARED not in options:
+            item.check(options)
+        return tuple(replace(option, required=False) if option.name in item.options else option for option in options)
+
+    @cached_property
+    def settings(self) -> Mapping[str, object]:
+        """Its view of the configuration: its item's options first."""
+        return {**self._config, **self.item.options}
+
+    def made_of(self, others: Iterable[Option[Any]] = ()) -> tuple[object, dict[str, object]]:
+        """The class, or the instance, and the settings that it reads. Equal ones make equal stores.
+
+        Args:
+            others: Options of its user, in which equal stores are equal too.
+        """
+        options = (*self.options, *others)
+        # A class that declares no options alone knows which keys it reads.
+        declares = UNDECLARED not in options
+        return self.target, {
+            key: value
+            for key, value in self.settings.items()
+            if not declares or any(option.matches(key) for option in options)
+        }
+
+    def open(self) -> PayloadStore:
+        """Make and configure the store, or return the instance; the caller closes it. Its keys are not checked.
+
+        Raises:
+            ConfigError: As :func:`open_store`.
+            MissingDependencyError: The store's extra is not installed.
+        """
+        label, target = self.item.label, self.target
+        if not isinstance(target, type):
+            return _checked(target, label)
+        _ = self.options  # refuses unknown ones in the item
+        made = make(
+            target,
+            label,
+            {},
+            hint="A store's class takes no arguments, and reads its settings in configure(config). A middleware is "
+            "passed as an instance, around its store",
+        )
+        opened = _checked(made, label)
+        configure(opened, label, dict(self.settings), signature="configure(self, config)")
+        scheme = getattr(opened, "scheme", None)
+        if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme):
+            opened.close()
+            raise ConfigError(
+                f"{label}.scheme is {scheme!r}, which no reference can begin with",
+                hint="A scheme has lower-case letters, digits, '+', '-' and '.', and begins with a letter (RFC 3986)",
+            )
+        return opened
+
+
 def store_class(spec: object) -> type[PayloadStore | KipPayloadStore]:
     """Find the class of a payload store: a subclass of ``PayloadStore``, or a class with KIP-1159's methods.
 
@@ -65,24 +174,6 @@ def _class(target: object) -> type[PayloadStore | KipPayloadStore]:
         hint="Give a name, a subclass of payload_stores.PayloadStore, or a class with the methods of KIP-1159's "
         "interface: publish(self, topic, data) and download(self, full_path)",
     )
-
-
-def store_options(spec: object) -> tuple[Option[Any], ...]:
-    """The options of a payload store, including those shared by all stores.
-
-    Args:
-        spec: Anything :func:`open_store` accepts. Options in a mapping are no longer required in the configuration.
-
-    Raises:
-        ConfigError: Not a payload store, options that are no tuple of options, or a mapping with an unknown option.
-    """
-    item = StoreItem.of(spec)
-    store: object = _store_or_class(item)
-    own = declared(store.options, item.label) if isinstance(store, HasOptions) else (UNDECLARED,)
-    options = (*own, *PayloadStore.options)
-    if UNDECLARED not in options:
-        item.check(options)
-    return tuple(replace(option, required=False) if option.name in item.options else option for option in options)
 
 
 def open_store(
@@ -122,30 +213,10 @@ def open_store(
             f"a store's configuration is a mapping of dotted keys, not {type(given).__name__}",
             hint="Pass one, such as {'s3.bucket': 'payloads'}. serde_chain.config.load(path) makes one of a file",
         )
-    item = StoreItem.of(name_or_class)
-    store = _store_or_class(item)
-    if not isinstance(store, type):
-        return _checked(store, item.label)
-    options = store_options(name_or_class)
-    if check_keys:
-        _check_keys(config, options)
-    made = make(
-        store,
-        item.label,
-        {},
-        hint="A store's class takes no arguments, and reads its settings in configure(config). A middleware is passed "
-        "as an instance, around its store",
-    )
-    opened = _checked(made, item.label)
-    configure(opened, item.label, {**config, **item.options}, signature="configure(self, config)")
-    scheme = getattr(opened, "scheme", None)
-    if not isinstance(scheme, str) or not _SCHEME.fullmatch(scheme):
-        opened.close()
-        raise ConfigError(
-            f"{item.label}.scheme is {scheme!r}, which no reference can begin with",
-            hint="A scheme has lower-case letters, digits, '+', '-' and '.', and begins with a letter (RFC 3986)",
-        )
-    return opened
+    store = ConfiguredStore.of(name_or_class, config)
+    if check_keys and isinstance(store.target, type):
+        _check_keys(config, store.options)
+    return store.open()
 
 
 def _check_keys(config: Mapping[str, object], options: Iterable[Option[Any]]) -> None:
@@ -168,17 +239,7 @@ def _check_keys(config: Mapping[str, object], options: Iterable[Option[Any]]) ->
 
 def _is_of_builtin(key: str) -> bool:
     """Whether a key belongs to a built-in store, which a third party's class may extend."""
-    return any(option.matches(key) for name in STORES.builtins for option in store_options(name))
-
-
-def _store_or_class(
-    item: StoreItem,
-) -> PayloadStore | KipPayloadStore | type[PayloadStore | KipPayloadStore]:
-    if not (isinstance(item.target, PayloadStore) or is_kip_store(item.target)):
-        return _class(item.target)
-    if item.options:
-        raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
-    return item.target
+    return any(option.matches(key) for name in STORES.builtins for option in ConfiguredStore.of(name, {}).options)
 
 
 def _checked(store: object, label: str) -> PayloadStore:

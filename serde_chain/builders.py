@@ -52,8 +52,8 @@ class SerializerChainBuilder:
                 limit.
             MissingDependencyError: An extra is not installed.
         """
-        resolved = configuration.resolve(conf)
-        client = configuration.client_config(resolved)
+        resolved = configuration.checked(conf)
+        client: dict[str, Any] = dict(resolved.client)
         max_bytes = MESSAGE_MAX.read(resolved.settings)
         limits = LearntLimits(
             partial(ConfluentAdmin, client) if _SERVERS in client else None,
@@ -73,5 +73,5 @@ class DeserializerChainBuilder:
 
     def build(self, conf: Mapping[str, object], is_key: bool) -> tuple[DeserializerChain, dict[str, Any]]:
         """Build the chain; see :meth:`SerializerChainBuilder.build`."""
-        resolved = configuration.resolve(conf)
-        return single_deserializer(resolved, is_key=is_key), configuration.client_config(resolved)
+        resolved = configuration.checked(conf)
+        return single_deserializer(resolved, is_key=is_key), dict(resolved.client)

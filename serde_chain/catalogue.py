@@ -6,17 +6,21 @@ Third parties register a :class:`~serde_chain.base.StagePair` under the entry po
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
 
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 from serde_chain import bakdata_config
 from serde_chain.base import Deserializer, Serializer, Stage, SupportsBuild, SupportsConfigure
+from serde_chain.base.kinds import is_stage
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
 
 if TYPE_CHECKING:
+    from payload_stores.options import Option
     from serde_chain.wire.reference_format import ReferenceFormat
 
 __all__ = [
@@ -25,16 +29,18 @@ __all__ = [
     "FORMATS",
     "SERIALIZE",
     "SERIALIZERS",
+    "ConfiguredStage",
     "Side",
     "StageItem",
     "bare_key",
     "check_side",
     "explain_placeholder",
     "find_format",
-    "make_stage",
     "marker_headers",
-    "stage_type",
+    "settings_of",
 ]
+
+T = TypeVar("T")
 
 GROUP: Final = "serde_chain.stages"
 
@@ -162,8 +168,34 @@ def bare_key(key: str) -> str:
     return rest if rest and rest not in _CHAINS else key
 
 
-def _is_of_side(key: str, *, is_key: bool) -> bool:
-    return key.startswith(_SIDES[0 if is_key else 1]) and bare_key(key) != key
+def settings_of(config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
+    """The settings in effect for keys or for values: those of their side, then all others.
+
+    Args:
+        config: Flat configuration; keys of one side begin with ``key.`` or ``value.``.
+        is_key: Whether they are those for keys.
+
+    Example:
+        >>> settings_of({"avro.schema": "int", "key.avro.schema": "string"}, is_key=True)
+        {'avro.schema': 'string'}
+    """
+    of_side, others = _divided(config, is_key=is_key)
+    return _laid_over(others, of_side)
+
+
+def _divided(config: Mapping[str, object], *, is_key: bool) -> tuple[dict[str, object], dict[str, object]]:
+    """The settings of one side, by keys without it, and all others."""
+    of_side: dict[str, object] = {}
+    others: dict[str, object] = {}
+    for key, value in config.items():
+        bare = bare_key(key) if key.startswith(_SIDES[0 if is_key else 1]) else key
+        (others if bare == key else of_side)[bare] = value
+    return of_side, others
+
+
+def _laid_over(others: Mapping[str, object], own: Mapping[str, object]) -> dict[str, object]:
+    replaced = {key for group in _ALTERNATIVES if not group.isdisjoint(own) for key in group}
+    return {**{key: value for key, value in others.items() if key not in replaced}, **own}
 
 
 class StageItem(Item):
@@ -172,64 +204,186 @@ class StageItem(Item):
     kind = "stage"
     example = "avro"
 
-    def settings(self, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
-        """The stage's view of the configuration: its own options first, then keys of its side, then all others.
+
+class ConfiguredStage:
+    """A stage of a chain with its part of the configuration. Each part is determined once, when it is first needed.
+
+    Attributes:
+        item: The item of the list that names it.
+        side: Direction of the chain.
+        is_key: Whether the chain is for keys.
+
+    Example:
+        >>> config = {"avro.schema": "int", "key.avro.schema": "string"}
+        >>> ConfiguredStage.of(StageItem("avro", {}), config, SERIALIZE, is_key=True).settings
+        {'avro.schema': 'string'}
+    """
+
+    def __init__(
+        self,
+        item: StageItem,
+        side: Side,
+        *,
+        is_key: bool,
+        of_side: Mapping[str, object],
+        others: Mapping[str, object],
+    ) -> None:
+        self.item, self.side, self.is_key = item, side, is_key
+        self._of_side, self._others = of_side, others
+
+    @classmethod
+    def of(cls, item: StageItem, config: Mapping[str, object], side: Side, *, is_key: bool) -> Self:
+        """Read one stage; see :meth:`all_of`."""
+        (stage,) = cls.all_of([item], config, side, is_key=is_key)
+        return stage
+
+    @classmethod
+    def all_of(
+        cls, items: Iterable[StageItem], config: Mapping[str, object], side: Side, *, is_key: bool
+    ) -> list[Self]:
+        """Read the stages of one chain.
 
         Args:
+            items: The items of its list.
             config: Flat configuration; keys of one side begin with ``key.`` or ``value.``.
+            side: Direction of the chain.
             is_key: Whether the chain is for keys.
-
-        Example:
-            >>> config = {"avro.schema": "int", "key.avro.schema": "string"}
-            >>> StageItem("avro", {}).settings(config, is_key=True)
-            {'avro.schema': 'string'}
         """
-        own = self.own_settings(config, is_key=is_key)
-        replaced = {key for group in _ALTERNATIVES if not group.isdisjoint(own) for key in group}
-        rest = {key: value for key, value in config.items() if not _is_of_side(key, is_key=is_key)}
-        return {**{key: value for key, value in rest.items() if key not in replaced}, **own}
+        of_side, others = _divided(config, is_key=is_key)
+        return [cls(item, side, is_key=is_key, of_side=of_side, others=others) for item in items]
 
-    def own_settings(self, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
-        """Those of :meth:`settings` that belong to the stage or its side only."""
-        of_side = {bare_key(key): value for key, value in config.items() if _is_of_side(key, is_key=is_key)}
-        return {**of_side, **self.options}
+    @property
+    def label(self) -> str:
+        """The name of the stage, for messages."""
+        return self.item.label
+
+    @cached_property
+    def kind(self) -> Any:
+        """The target of the item: a stage class, an instance, another class, or a callable.
+
+        Raises:
+            ConfigError: It is unknown, or belongs to the other direction.
+        """
+        item, side = self.item, self.side
+        if isinstance(item.target, str) and item.target in side.other_catalogue.aliases:
+            raise _wrong_side(item.label, side, key=item.key)
+        try:
+            target = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
+        except ConfigError as error:
+            error.add_context(key=item.key)
+            raise
+        if isinstance(target, tuple) and len(target) == 2:
+            target = target[side.pair_index]
+        check_side(target, item.label, side, key=item.key, hint=_PAIR if isinstance(item.target, str) else None)
+        return target
+
+    @property
+    def stage(self) -> Stage | type[Stage] | None:
+        """The target, if it is a stage or a class of stages, which declare what they do; None for other callables."""
+        return self.kind if is_stage(self.kind) else None
+
+    @cached_property
+    def own_settings(self) -> Mapping[str, object]:
+        """Those of :attr:`settings` that belong to the stage or its side only."""
+        return {**self._of_side, **self.item.options}
+
+    @cached_property
+    def settings(self) -> Mapping[str, object]:
+        """Its view of the configuration: its own options first, then keys of its side, then all others."""
+        return _laid_over(self._others, self.own_settings)
+
+    @cached_property
+    def options(self) -> tuple[Option[Any], ...]:
+        """The options of the stage and its stores; none of instances and of other classes.
+
+        Raises:
+            ConfigError: The stage or a store is unknown, or declares no tuple of options.
+        """
+        kind = self.kind
+        if isinstance(kind, type) and issubclass(kind, Stage):
+            return declared(kind.options_for(self.settings), self.label)
+        return ()
+
+    def with_defaults(self, defaults: Mapping[str, object]) -> Self:
+        """The stage with settings for absent keys.
+
+        Args:
+            defaults: The settings.
+        """
+        changed = self._with(others={**defaults, **self._others})
+        found = {name: value for name, value in vars(self).items() if name in {"kind", "options"}}
+        vars(changed).update(found)  # defaults change neither
+        return changed
+
+    def with_own(self, options: Mapping[str, object]) -> Self:
+        """The stage with other options of its own.
+
+        Args:
+            options: What its item has beside the name.
+        """
+        return self._with(item=replace(self.item, options=options))
+
+    def in_direction(self, side: Side, item: StageItem | None = None) -> Self:
+        """The stage of another direction with the same settings.
+
+        Args:
+            side: The direction.
+            item: Its item, if another one names it there.
+        """
+        return self._with(side=side, item=item or self.item)
+
+    def _with(self, **changes: Any) -> Self:
+        parts = {"item": self.item, "side": self.side, "of_side": self._of_side, "others": self._others}
+        return type(self)(is_key=self.is_key, **{**parts, **changes})
+
+    def read(self, option: Option[T]) -> T:
+        """Read an option from the stage's settings.
+
+        Raises:
+            ConfigError: The value does not parse, or a required key is missing. The error names the key with its side,
+                if that is in effect.
+        """
+        with self.named_as_written():
+            return option.read(self.settings)
 
     @contextmanager
-    def named_as_written(self, config: Mapping[str, object], *, is_key: bool) -> Iterator[None]:
-        """Let errors of :meth:`settings` name the key with its side, if that key is in effect."""
+    def named_as_written(self) -> Iterator[None]:
+        """Let errors of :attr:`settings` name the key with its side, if that key is in effect."""
         try:
             yield
         except ConfigError as error:
-            written = f"{_SIDES[0 if is_key else 1]}{error.key}"
-            if written in config and error.key not in self.options:
-                error.key = written
+            if error.key in self._of_side and error.key not in self.item.options:
+                error.key = f"{_SIDES[0 if self.is_key else 1]}{error.key}"
             raise
 
+    def make(self) -> Callable[..., Any]:
+        """Make and configure the stage. Instances and functions are used unchanged.
 
-def stage_type(item: StageItem, side: Side) -> object:
-    """Find the target of an item, without making a stage of it.
-
-    Args:
-        item: The item.
-        side: Direction of the chain.
-
-    Returns:
-        A stage class, an instance, another class, or a callable.
-
-    Raises:
-        ConfigError: It is unknown, or belongs to the other direction.
-    """
-    if isinstance(item.target, str) and item.target in side.other_catalogue.aliases:
-        raise _wrong_side(item.label, side, key=item.key)
-    try:
-        target = side.catalogue.find(item.target) if isinstance(item.target, str) else item.target
-    except ConfigError as error:
-        error.add_context(key=item.key)
-        raise
-    if isinstance(target, tuple) and len(target) == 2:
-        target = target[side.pair_index]
-    check_side(target, item.label, side, key=item.key, hint=_PAIR if isinstance(item.target, str) else None)
-    return target
+        Raises:
+            ConfigError: The stage is unknown, of the wrong direction, or refuses its configuration.
+            MissingDependencyError: Its extra is not installed.
+        """
+        item, stage = self.item, self.kind
+        if isinstance(stage, type):
+            if issubclass(stage, Stage):
+                item.check(self.options)
+            # Classes without `configure` take their options as arguments, as Confluent's serializers do.
+            arguments = {} if issubclass(stage, SupportsConfigure) else item.options
+            hint = "Pass an instance, or a class that takes its settings in configure(config, is_key)"
+            stage = make(stage, item.label, arguments, hint=hint)
+            if isinstance(stage, SupportsConfigure):
+                with self.named_as_written():
+                    configure(
+                        stage, item.label, self.settings, self.is_key, signature="configure(self, config, is_key)"
+                    )
+        elif item.options:
+            raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
+        if not callable(stage):
+            hint = "Give a name, a class, or a callable that takes (data, ctx)"
+            if isinstance(stage, SupportsBuild):
+                hint = f"It is a builder: give the {self.side.word} that it builds, builder.build({{}}, is_key)[0]"
+            raise ConfigError(f"{item.label} is not a {self.side.word}", hint=hint)
+        return cast("Callable[..., Any]", stage)
 
 
 def check_side(stage: object, label: str, side: Side, *, key: str | None = None, hint: str | None = None) -> None:
@@ -253,41 +407,6 @@ def check_side(stage: object, label: str, side: Side, *, key: str | None = None,
 def _wrong_side(label: str, side: Side, *, key: str | None = None, hint: str | None = None) -> ConfigError:
     word = side.other.__name__.lower()
     return ConfigError(f"{label} is a {word}, but a {side.word} is needed here", hint=hint, key=key)
-
-
-def make_stage(item: StageItem, config: Mapping[str, object], *, is_key: bool, side: Side) -> Callable[..., Any]:
-    """Make and configure one stage. Instances and functions are used unchanged.
-
-    Args:
-        item: The item of the list.
-        config: The whole configuration, flat.
-        is_key: Whether the chain is for keys.
-        side: Direction of the chain.
-
-    Raises:
-        ConfigError: The stage is unknown, of the wrong direction, or refuses its configuration.
-        MissingDependencyError: Its extra is not installed.
-    """
-    stage = stage_type(item, side)
-    merged = item.settings(config, is_key=is_key)
-    if isinstance(stage, type):
-        if issubclass(stage, Stage):
-            item.check(declared(stage.options_for(merged), item.label))
-        # Classes without `configure` take their options as arguments, as Confluent's serializers do.
-        arguments = {} if issubclass(stage, SupportsConfigure) else item.options
-        hint = "Pass an instance, or a class that takes its settings in configure(config, is_key)"
-        stage = make(stage, item.label, arguments, hint=hint)
-        if isinstance(stage, SupportsConfigure):
-            with item.named_as_written(config, is_key=is_key):
-                configure(stage, item.label, merged, is_key, signature="configure(self, config, is_key)")
-    elif item.options:
-        raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
-    if not callable(stage):
-        hint = "Give a name, a class, or a callable that takes (data, ctx)"
-        if isinstance(stage, SupportsBuild):
-            hint = f"It is a builder: give the {side.word} that it builds, builder.build({{}}, is_key)[0]"
-        raise ConfigError(f"{item.label} is not a {side.word}", hint=hint)
-    return stage
 
 
 _ADD_STAGE: Final = (

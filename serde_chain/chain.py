@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -39,13 +39,11 @@ from serde_chain.base.kinds import typed_at, typed_stage
 from serde_chain.catalogue import (
     DESERIALIZE,
     SERIALIZE,
+    ConfiguredStage,
     Side,
-    StageItem,
     check_side,
     explain_placeholder,
-    make_stage,
     marker_headers,
-    stage_type,
 )
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import (
@@ -141,7 +139,7 @@ class _Chain(Stage):
         stages, names = self._flat(stages, names)
         self._names = tuple(names)
         self._labels = _numbered(names)
-        self._source: tuple[dict[str, object], bool] | None = None
+        self._source: tuple[Mapping[str, object], bool] | None = None
         order.check(stages, self._labels, self.side)
         self._arrange(_bound(stages))
 
@@ -186,40 +184,37 @@ class _Chain(Stage):
             ...     chain.labels
             ('zstd (1 of 2)', 'json (2 of 2)')
         """
-        resolved = configuration.resolve(config)
-        loaded, items = resolved.settings, resolved.of(cls.side, is_key=is_key)
-        if resolved is not config:
-            configuration.check_keys(resolved)
-        cls.check_order(items)
+        resolved = configuration.checked(config)
+        configured = resolved.of(cls.side, is_key=is_key)
+        cls.check_order(configured)
         stages: list[Callable[..., Any]] = []
         try:
-            stages += (make_stage(item, loaded, is_key=is_key, side=cls.side) for item in items)
-            chain = cls(stages, labels=[item.label for item in items])
+            stages += (stage.make() for stage in configured)
+            chain = cls(stages, labels=[stage.label for stage in configured])
             if is_key:
                 chain._check_key()
         except BaseException:
             with contextlib.suppress(Exception):  # must not hide the original error
                 close_all(stages)
             raise
-        chain._source = (loaded, is_key)
+        chain._source = (resolved.settings, is_key)
         return chain
 
     @classmethod
-    def check_order(cls, items: Iterable[StageItem]) -> None:
+    def check_order(cls, stages: Sequence[ConfiguredStage]) -> None:
         """Refuse an invalid order before any stage is made and looks for its settings, files and stores.
 
         Args:
-            items: The items of a configuration's list.
+            stages: The stages of a configuration's list.
 
         Raises:
             ConfigError: Two stages do not fit, or one of them is unknown.
         """
-        items = list(items)
-        kinds = [stage_type(item, cls.side) for item in items]
+        kinds = [stage.kind for stage in stages]
         try:
-            order.check(kinds, _numbered(item.label for item in items), cls.side)
+            order.check(kinds, _numbered(stage.label for stage in stages), cls.side)
         except ConfigError as error:
-            error.add_context(key=items[0].key)
+            error.add_context(key=stages[0].item.key)
             raise
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
@@ -833,7 +828,7 @@ def _text(field: object) -> str | None:
     return None if field is None else str(field)
 
 
-def _from_config(cls: type[_Chain], config: dict[str, object], is_key: bool) -> _Chain:
+def _from_config(cls: type[_Chain], config: Mapping[str, object], is_key: bool) -> _Chain:
     return cls.from_config(config, is_key=is_key)
 
 

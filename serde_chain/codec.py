@@ -251,8 +251,7 @@ class RecordCodec:
     """
 
     def __init__(self, config: Config | str | Path) -> None:
-        self._resolved = configuration.resolve(config)
-        configuration.check_keys(self._resolved)
+        self._resolved = configuration.checked(config)
         self._lock = threading.Lock()
         self._chains: list[SerializerChain | DeserializerChain] = []
         self._encoder: Encoder | None = None

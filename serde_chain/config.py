@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from payload_stores.options import CLIENT_PREFIXES, UNDECLARED, Option, boolean, choice, nearest, text
-from payload_stores.plugins import declared, import_object, require
+from payload_stores.plugins import import_object, require
 from serde_chain import bakdata_config
-from serde_chain.base import Stage
 from serde_chain.catalogue import (
     DESERIALIZE,
     DESERIALIZERS,
     SERIALIZE,
     SERIALIZERS,
+    ConfiguredStage,
     Side,
     StageItem,
     bare_key,
-    stage_type,
 )
 from serde_chain.errors import ConfigError
 
@@ -43,14 +41,14 @@ __all__ = [
     "Config",
     "Resolved",
     "check_keys",
-    "client_config",
+    "checked",
     "is_of_librdkafka",
     "is_secret",
     "load",
     "parse",
     "read",
     "resolve",
-    "stage_items",
+    "stages_of",
     "unknown_keys",
     "with_settings",
 ]
@@ -113,23 +111,50 @@ _PLURAL_ROUTES: Final = "large.message.routes."
 _ITEMS: Final = (*_SINGLE_FORMS, "large.message.payload.store.class", "mirror.primary", "mirror.secondary")
 
 
-@dataclass(frozen=True, eq=False)
 class Resolved:
-    """A configuration and its chains, resolved once for all callers.
+    """A configuration, read once for all callers.
 
     Attributes:
         settings: Flat mapping of dotted keys.
-        items: The stages of each chain, by its single key (``value.serializer``), in the order of application.
+        chains: The stages of each chain, by its single key (``value.serializer``), in the order of application.
         options: The options of all these stages and their stores, and of clients.
     """
 
-    settings: dict[str, object] = field(repr=False)
-    items: Mapping[str, list[StageItem]]
-    options: list[Option[Any]]
+    def __init__(
+        self, settings: Config, chains: Mapping[str, list[ConfiguredStage]], options: tuple[Option[Any], ...]
+    ) -> None:
+        self.settings, self.chains, self.options = settings, chains, options
 
-    def of(self, side: Side, *, is_key: bool) -> list[StageItem]:
-        """The stages of one chain; as :func:`stage_items`."""
-        return self.items[_single_key(side, is_key=is_key)]
+    def of(self, side: Side, *, is_key: bool) -> list[ConfiguredStage]:
+        """The stages of one chain; as :func:`stages_of`."""
+        return self.chains[_single_key(side, is_key=is_key)]
+
+    @cached_property
+    def client(self) -> dict[str, object]:
+        """The keys for the Kafka client: all that belong to no chain, stage or store.
+
+        With a store that declares no keys, such as one of KIP-1159's interface alone, dotted keys whose first word no
+        client has are the store's; unless that word is a client's misspelt one, which the client should refuse.
+        """
+        declares = UNDECLARED not in self.options
+        return {
+            key: value
+            for key, value in self.settings.items()
+            if key.removesuffix("s") not in _SINGLE_FORMS
+            and (declares or not _is_of_no_client(key))
+            and not any(_is_of(option, key) for option in self.options)
+            and key not in _BEGIN_LIKE_CLIENTS
+            and (key.partition(".")[0] in CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
+        }
+
+    def with_defaults(self, defaults: Config) -> Resolved:
+        """The configuration with settings for absent keys, such as a client's own defaults of stages.
+
+        Args:
+            defaults: The settings; their options are known.
+        """
+        chains = {key: [stage.with_defaults(defaults) for stage in chain] for key, chain in self.chains.items()}
+        return Resolved({**defaults, **self.settings}, chains, self.options)
 
 
 def resolve(source: Config | Resolved | str | Path) -> Resolved:
@@ -139,21 +164,18 @@ def resolve(source: Config | Resolved | str | Path) -> Resolved:
         source: As for :func:`load`; a resolved configuration is returned unchanged.
 
     Raises:
-        ConfigError: As in :func:`load` and :func:`stage_items`; or a stage is unknown.
+        ConfigError: As in :func:`load` and :func:`stages_of`; or a stage is unknown.
     """
     if isinstance(source, Resolved):
         return source
     settings = load(source)
-    items: dict[str, list[StageItem]] = {}
-    options: list[Option[Any]] = [*CLIENT_OPTIONS]
-    for side in (SERIALIZE, DESERIALIZE):
-        for is_key in (False, True):
-            listed = items[_single_key(side, is_key=is_key)] = stage_items(settings, side, is_key=is_key)
-            for item in listed:
-                kind = stage_type(item, side)
-                if isinstance(kind, type) and issubclass(kind, Stage):
-                    options += declared(kind.options_for(item.settings(settings, is_key=is_key)), item.label)
-    return Resolved(settings, items, options)
+    chains = {
+        _single_key(side, is_key=is_key): stages_of(settings, side, is_key=is_key)
+        for side in (SERIALIZE, DESERIALIZE)
+        for is_key in (False, True)
+    }
+    options = (option for chain in chains.values() for stage in chain for option in stage.options)
+    return Resolved(settings, chains, (*CLIENT_OPTIONS, *options))
 
 
 def load(source: Config | str | Path) -> dict[str, object]:
@@ -288,7 +310,7 @@ def with_settings(config: Config, settings: Config) -> dict[str, object]:
     return {**{key: value for key, value in config.items() if bare_key(key) not in settings}, **settings}
 
 
-def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
+def stages_of(config: Config, side: Side, *, is_key: bool) -> list[ConfiguredStage]:
     """Read the stage list of one chain, in the order of application.
 
     Args:
@@ -297,13 +319,22 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
         is_key: Whether the chain is for keys.
 
     Returns:
-        The items; empty if neither the list nor the single form is set, so that the client's default applies. With
+        The stages; empty if neither the list nor the single form is set, so that the client's default applies. With
         ``serde.chain.describe``, the describing stage comes first.
 
     Raises:
         ConfigError: Both forms are set (KIP-1159), or the list is empty or not a list.
     """
-    single = _single_key(side, is_key=is_key)
+    items = _items(config, _single_key(side, is_key=is_key), side)
+    stages = ConfiguredStage.all_of(items, config, side, is_key=is_key)
+    if side is SERIALIZE and stages:
+        describing = ConfiguredStage.of(StageItem("describe", {}), config, side, is_key=is_key)
+        if describing.read(DESCRIBE):
+            return [describing, *stages]
+    return stages
+
+
+def _items(config: Config, single: str, side: Side) -> list[StageItem]:
     several = single + "s"
     one, many = config.get(single), config.get(several)
     if one is not None and many is not None:
@@ -313,26 +344,33 @@ def stage_items(config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
             raise ConfigError(f"{single} = {one!r} names several stages", hint=f"Set {several}", key=single)
         if isinstance(one, (list, tuple)):
             raise ConfigError(f"{single} is a list", hint=f"Set {several}", key=single)
-        return _described([StageItem.of(one, single)], config, side, is_key=is_key)
+        return [StageItem.of(one, single)]
     if many is None:
         return []
     items = [part for part in many.split(",") if part.strip()] if isinstance(many, str) else many
     if not isinstance(items, (list, tuple)) or not items:
         example = "avro, zstd, large-message" if side is SERIALIZE else "large-message, zstd, avro"
         raise ConfigError(f"{several} is not a list of stages", hint=f'Write for instance "{example}"', key=several)
-    return _described([StageItem.of(item, several) for item in items], config, side, is_key=is_key)
+    return [StageItem.of(item, several) for item in items]
 
 
 def _single_key(side: Side, *, is_key: bool) -> str:
     return f"{'key' if is_key else 'value'}.{side.word}"
 
 
-def _described(items: list[StageItem], config: Config, side: Side, *, is_key: bool) -> list[StageItem]:
-    first = StageItem("describe", {})
-    if side is DESERIALIZE:
-        return items
-    with first.named_as_written(config, is_key=is_key):
-        return [first, *items] if DESCRIBE.read(first.settings(config, is_key=is_key)) else items
+def checked(source: Config | Resolved | str | Path) -> Resolved:
+    """Load a configuration as :func:`resolve` does, and refuse what :func:`check_keys` refuses.
+
+    Args:
+        source: As for :func:`load`; a resolved configuration is returned unchanged, and not checked again.
+
+    Raises:
+        ConfigError: As in :func:`resolve` and :func:`check_keys`.
+    """
+    resolved = resolve(source)
+    if resolved is not source:
+        check_keys(resolved)
+    return resolved
 
 
 def check_keys(config: Config | Resolved) -> None:
@@ -490,28 +528,6 @@ def _is_strange(key: str, used: Iterable[Option[Any]]) -> bool:
     if key.partition(".")[0] not in CLIENT_PREFIXES:
         return True
     return nearest(key, [option.name for option in used], cutoff=_NEAR) is not None
-
-
-def client_config(config: Config | Resolved) -> dict[str, object]:
-    """The keys for the Kafka client: all that belong to no chain, stage or store.
-
-    With a store that declares no keys, such as one of KIP-1159's interface alone, dotted keys whose first word no
-    client has are the store's; unless that word is a client's misspelt one, which the client should refuse.
-
-    Args:
-        config: The configuration, checked by :func:`check_keys`.
-    """
-    resolved = resolve(config)
-    declares = UNDECLARED not in resolved.options
-    return {
-        key: value
-        for key, value in resolved.settings.items()
-        if key.removesuffix("s") not in _SINGLE_FORMS
-        and (declares or not _is_of_no_client(key))
-        and not any(_is_of(option, key) for option in resolved.options)
-        and key not in _BEGIN_LIKE_CLIENTS
-        and (key.partition(".")[0] in CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
-    }
 
 
 def _is_of(option: Option[Any], key: str) -> bool:

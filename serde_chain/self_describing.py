@@ -14,10 +14,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.options import Option, listing
-from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, SupportsFetch, SupportsReferences, is_stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, SERIALIZERS, StageItem, find_format, make_stage, stage_type
+from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, SupportsFetch, SupportsReferences
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, SERIALIZERS, ConfiguredStage, StageItem, find_format
 from serde_chain.chain import DeserializerChain, close_all
-from serde_chain.config import DESCRIBE, stage_items
+from serde_chain.config import DESCRIBE, stages_of
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.record import Context, get_header, remove_headers, set_header
 from serde_chain.stages.large_message.options import FORMAT
@@ -93,19 +93,19 @@ class DescribeSerializer(Serializer[Any]):
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """List the other stages of the chain."""
         super().configure(config, is_key)
-        items = [item for item in stage_items(config, SERIALIZE, is_key=is_key) if item.target != "describe"]
-        names = [_name_of(item) for item in items]
+        stages = [each for each in stages_of(config, SERIALIZE, is_key=is_key) if each.item.target != "describe"]
+        names = [_name_of(stage.item) for stage in stages]
         if not 0 < len(names) <= MAX_STAGES:
             raise ConfigError(f"a chain of {len(names)} stages cannot describe itself", key=DESCRIBE.name)
-        moved = [item for item, name in zip(items, names, strict=True) if name == "large-message"]
-        if any(find_format(FORMAT.read(item.settings(config, is_key=is_key))).whole_record for item in moved):
+        moving = [stage for stage, name in zip(stages, names, strict=True) if name == "large-message"]
+        if any(find_format(FORMAT.read(stage.settings)).whole_record for stage in moving):
             raise ConfigError(
                 "a placeholder in a format that stores whole records cannot describe the record's chain",
                 hint=f"Switch {DESCRIBE.name} off, or choose another {FORMAT.name}",
                 key=DESCRIBE.name,
             )
-        first = stage_type(items[0], SERIALIZE)
-        self.takes = self.gives = first.takes if is_stage(first) else Data.OBJECT
+        first = stages[0].stage
+        self.takes = self.gives = Data.OBJECT if first is None else first.takes
         self._header = header_name(is_key=is_key), f"{VERSION}:{','.join(names)}".encode()
 
     def __call__(self, data: Any, ctx: Context | None = None, /) -> Any:
@@ -129,14 +129,14 @@ class AutoDeserializer(Deserializer[Any]):
     @classmethod
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
         """Its own keys, and those of the stages that it may undo."""
-        kinds = [stage_type(StageItem.of(name), DESERIALIZE) for name in _allowed({ALLOW.name: (), **config})]
+        kinds = [stage.kind for stage in _allowed({ALLOW.name: (), **config}, is_key=False)]
         stages = [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Stage)]
         return (*cls.options, *(option for kind in stages for option in kind.options_for(config)))
 
     @staticmethod
     def listed(config: Mapping[str, object]) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The stages of records without a header, and all that may be undone."""
-        return DEFAULT.read(config) or (), tuple(_allowed(config))
+        return DEFAULT.read(config) or (), tuple(_names(config))
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Make all allowed stages, so that errors in their settings are raised now."""
@@ -148,8 +148,8 @@ class AutoDeserializer(Deserializer[Any]):
         # Each decompression may cost as much as a whole record.
         self._times = Counter(ALLOW.read(config)) | Counter(default or ())
         try:
-            for name in _allowed(config):
-                self._stages[name] = make_stage(StageItem.of(name), config, is_key=is_key, side=DESERIALIZE)
+            for stage in _allowed(config, is_key=is_key):
+                self._stages[stage.label] = stage.make()
             if any(isinstance(stage, Deserializer) and stage.gives_handles for stage in self._stages.values()):
                 raise ConfigError("large.message.fetch = lazy is not for chains of which only records know the stages")
             if default is not None:
@@ -280,7 +280,13 @@ class AutoDeserializer(Deserializer[Any]):
             raise DecodeError(f"the record lists an invalid order ({listed}): {error.message}") from error
 
 
-def _allowed(config: Mapping[str, object]) -> list[str]:
+def _allowed(config: Mapping[str, object], *, is_key: bool) -> list[ConfiguredStage]:
+    """The stages that a reader may undo."""
+    items = [StageItem.of(name) for name in _names(config)]
+    return ConfiguredStage.all_of(items, config, DESERIALIZE, is_key=is_key)
+
+
+def _names(config: Mapping[str, object]) -> list[str]:
     """The names of the stages that a reader may undo."""
     names = dict.fromkeys((*ALLOW.read(config), *(DEFAULT.read(config) or ())))
     for name in ("auto", "describe"):

@@ -149,7 +149,7 @@ def test_defaults_are_those_of_the_java_library() -> None:
 def test_loading_again_changes_nothing(java: dict[str, Any]) -> None:
     once = configuration.load(java)
     assert configuration.load(once) == once
-    assert not [key for key in configuration.client_config(once) if key.startswith(("large", "s3"))]
+    assert not [key for key in configuration.resolve(once).client if key.startswith(("large", "s3"))]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 from payload_stores.options import CLIENT_PREFIXES, Option, integer
 from serde_chain import ConfigError, Data, DeserializerChain, EncodeError, Producer, Serializer, SerializerChain
 from serde_chain.catalogue import StageItem
-from serde_chain.config import _builtin_options, check_keys, client_config, is_secret, load
+from serde_chain.config import _builtin_options, check_keys, is_secret, load, resolve
 from serde_chain.testing.services import S3Server
 
 STORE_CLASS = "large.message.payload.store.class"
@@ -54,7 +54,7 @@ def test_a_chain_is_read_from_a_file(tmp_path: Path, name: str, content: str, ki
     path.write_text(content)
     chain = SerializerChain.from_config(kind(path))
     assert chain.labels == ("avro (1 of 3)", "zstd (2 of 3)", "large-message (3 of 3)")
-    assert client_config(load(path)) == {"bootstrap.servers": "localhost:9092"}
+    assert resolve(load(path)).client == {"bootstrap.servers": "localhost:9092"}
 
 
 def test_toml_tables_are_dotted_keys(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_what_is_left_goes_to_the_client() -> None:
         "s3.bucket": "not used",
         "some.interceptor": "x",
     }
-    assert client_config(config) == {
+    assert resolve(config).client == {
         "bootstrap.servers": "b:9092",
         "linger.ms": 5,
         # zstd as a stage takes its level from here; the codec is the client's.
@@ -277,21 +277,21 @@ def test_no_option_of_a_stage_reaches_a_client_that_does_not_know_it() -> None:
                 known = "No such configuration property" not in str(error)
             else:
                 known = True
-            passed_on = client_config({"value.serializer": "string", option.name: "none"})
+            passed_on = resolve({"value.serializer": "string", option.name: "none"}).client
             assert (option.name in passed_on) == known, option.name
 
 
 def test_compression_type_is_the_stages_when_one_reads_it() -> None:
     config = {"value.serializers": "json, compress", "compression.type": "gzip", "acks": "all"}
-    assert client_config(config) == {"acks": "all"}
+    assert resolve(config).client == {"acks": "all"}
     assert SerializerChain.from_config(config)({})[:2] == b"\x1f\x8b"
-    assert client_config({"value.serializers": "json", "compression.type": "gzip"}) == {"compression.type": "gzip"}
+    assert resolve({"value.serializers": "json", "compression.type": "gzip"}).client == {"compression.type": "gzip"}
 
 
 def test_both_sides_in_one_configuration() -> None:
     config = {"value.serializers": "json, zstd", "value.deserializers": "zstd, json", "group.id": "g"}
     assert DeserializerChain.from_config(config)(SerializerChain.from_config(config)([1])) == [1]
-    assert client_config(config) == {"group.id": "g"}
+    assert resolve(config).client == {"group.id": "g"}
 
 
 @pytest.mark.parametrize("text", ["true", "TRUE", " True "])

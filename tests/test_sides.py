@@ -12,7 +12,7 @@ from payload_stores.memory import MemoryStore
 from serde_chain import ConfigError, Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.builders import DeserializerChainBuilder, SerializerChainBuilder
 from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
-from serde_chain.config import check_keys, client_config, is_secret, resolve
+from serde_chain.config import check_keys, is_secret, resolve
 from serde_chain.record import KEY, VALUE
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
 
@@ -63,7 +63,7 @@ def test_key_and_value_have_schemas_of_their_own(
     assert reader.value is not None
     assert reader.key(writer.key(KEY_OBJECT)) == KEY_OBJECT
     assert reader.value(writer.value(VALUE_OBJECT)) == VALUE_OBJECT
-    assert client_config(resolve(config)) == {}
+    assert resolve(config).client == {}
 
 
 def test_builders_of_confluents_clients_have_them_too() -> None:
@@ -149,7 +149,7 @@ def test_an_error_names_the_key_as_it_is_written() -> None:
 def test_secrets_of_a_side_are_secrets() -> None:
     config = resolve({"value.serializers": "string, encrypt", "value.encryption.keys": {"a": bytes(32)}})
     assert is_secret("value.encryption.keys", config.options)
-    assert client_config(config) == {}
+    assert resolve(config).client == {}
 
 
 def test_a_consumer_takes_the_writers_schema_for_keys(

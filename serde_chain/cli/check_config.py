@@ -16,7 +16,7 @@ from rich.console import Console
 from payload_stores.options import Option
 from serde_chain import config as configuration
 from serde_chain.base import Stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage
 from serde_chain.cli.config_tree import config_tree
 from serde_chain.cli.doctor.offline import offline, short_delivery_times
 from serde_chain.cli.findings import Finding, Level
@@ -24,7 +24,8 @@ from serde_chain.cli.mistakes import checked
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.routed import large_fields_config, large_message_config, threshold_of
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
-from serde_chain.config import CLIENT_OPTIONS, Config
+from serde_chain.config import CLIENT_OPTIONS, Config, Resolved
+from serde_chain.record import KEY, VALUE
 from serde_chain.schemas.schema_registry import idle_options
 from serde_chain.stages.avro.native import NATIVE, absence, library
 from serde_chain.stages.large_message.options import ACCEPT, DOWNLOADS_BYTES, ID, STORE, THRESHOLD
@@ -63,19 +64,19 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
         ConfigError: The file is unreadable.
     """
     with _warnings_once():
-        config, wrong = checked(path)
-    if wrong:
+        resolved, wrong = checked(path)
+    if resolved is None:
         return wrong
-    resolved = configuration.resolve(config)
-    for finding in (*short_delivery_times(resolved.settings), *offline(resolved)):
+    config = resolved.settings
+    for finding in (*short_delivery_times(config), *offline(resolved)):
         if finding.level is not Level.OK:  # a client starts all the same, so each is a warning
             _warn(finding.text)
-    client = {key: _shown(key, value, ()) for key, value in configuration.client_config(config).items()}
+    client = {key: _shown(key, value, ()) for key, value in resolved.client.items()}
     consumer = {name: config[name] for name in (option.name for option in CLIENT_OPTIONS) if name in config}
-    places = _places(config)
+    places = _places(resolved)
     by_topic = {topic: next(place for place in places if place.takes(topic)) for topic in topics if places}
     content = {
-        "chains": _chains(config),
+        "chains": _chains(resolved),
         "consumer": consumer,
         "client": client,
         "routes": {place.name: place.shown for place in places if place.name},
@@ -139,7 +140,7 @@ class _Place:
         return not self.name or Route(self.name, self.topics, {}, {}).takes(topic)
 
 
-def _places(config: Config) -> list[_Place]:
+def _places(config: Resolved) -> list[_Place]:
     """The destinations of payloads: by route, then without a route; empty if no chain offloads."""
     of_values = large_message_config(config)
     merged = large_fields_config(config) if of_values is None else of_values
@@ -161,28 +162,26 @@ def _place(route: Route, options: Options, *, whole: bool) -> _Place:
     return _Place(route.name, route.topics, shown)
 
 
-def _chains(config: Config) -> dict[str, list[dict[str, Any]]]:
+def _chains(config: Resolved) -> dict[str, list[dict[str, Any]]]:
     """The stages of each chain, with their settings."""
     return {
-        f"{'key' if is_key else 'value'}.{side.word}s": [
-            {"stage": item.label, **_stage(item, side, item.settings(config, is_key=is_key))}
-            for item in configuration.stage_items(config, side, is_key=is_key)
+        f"{KEY if is_key else VALUE}.{side.word}s": [
+            {"stage": stage.label, **_stage(stage)} for stage in config.of(side, is_key=is_key)
         ]
         for side in (SERIALIZE, DESERIALIZE)
         for is_key in (True, False)
     }
 
 
-def _stage(item: StageItem, side: Side, config: Config) -> dict[str, Any]:
-    kind = stage_type(item, side)
+def _stage(stage: ConfiguredStage) -> dict[str, Any]:
+    kind, config = stage.kind, stage.settings
     if not (isinstance(kind, type) and issubclass(kind, Stage)):
         return {"takes": "?", "gives": "?", "settings": {}}
-    options = kind.options_for(config)
     idle = idle_options(config)
     settings = {
         key: value
-        for option in options
-        for key, value in _settings(option, config, options, shows_default=option not in idle)
+        for option in stage.options
+        for key, value in _settings(option, config, stage.options, shows_default=option not in idle)
     }
     return {"takes": str(kind.takes or "any"), "gives": str(kind.gives or "any"), "settings": settings}
 

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Final
 
 from payload_stores.errors import ContextualError
 from serde_chain.base import Data, Serializer
-from serde_chain.catalogue import SERIALIZE, stage_type
+from serde_chain.catalogue import SERIALIZE
 from serde_chain.cli.outline import as_text, from_json
 from serde_chain.config import Resolved
 from serde_chain.record import Header
@@ -106,8 +106,8 @@ class ChainInput:
     """
 
     def __init__(self, config: Resolved, *, is_key: bool = False) -> None:
-        items = [item for item in config.of(SERIALIZE, is_key=is_key) if item.target != "describe"]
-        kinds = [stage_type(item, SERIALIZE) for item in items]
+        stages = [stage for stage in config.of(SERIALIZE, is_key=is_key) if stage.item.target != "describe"]
+        kinds = [stage.kind for stage in stages]
         first: Any = kinds[0] if kinds else BytesSerializer
         is_ours = isinstance(first, type) and issubclass(first, Serializer)
         self._takes_bytes = is_ours and (issubclass(first, BytesSerializer) or first.takes is Data.BYTES)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 from rich.table import Table
 
-from serde_chain.catalogue import StageItem, find_format
+from serde_chain.catalogue import find_format, settings_of
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
 from serde_chain.cli.files import save
@@ -182,8 +182,7 @@ def formats_of(config: Config) -> Iterable[str]:
     Args:
         config: Flat configuration.
     """
-    moving = StageItem("large-message", {})
-    named = (name for is_key in (False, True) for name in ACCEPT.read(moving.settings(config, is_key=is_key)))
+    named = (name for is_key in (False, True) for name in ACCEPT.read(settings_of(config, is_key=is_key)))
     return dict.fromkeys((*named, "hop"))
 
 

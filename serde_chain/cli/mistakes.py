@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from payload_stores.errors import ContextualError
 from payload_stores.plugins import require
 from serde_chain import config as configuration
-from serde_chain.base import Stage
-from serde_chain.catalogue import StageItem, make_stage, stage_type
+from serde_chain.catalogue import ConfiguredStage
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.cli.findings import Finding
 from serde_chain.cli.positions import lines_of
 from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.error_policy import ErrorPolicy
-from serde_chain.config import Config
+from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 
 __all__ = ["Checked", "checked", "mistakes"]
@@ -34,11 +33,11 @@ class Checked(NamedTuple):
     """A checked configuration.
 
     Attributes:
-        config: The flat configuration; empty if a key cannot be translated into ours.
+        config: The configuration; None if it has mistakes.
         mistakes: Its mistakes, without duplicates, in the order of their lines.
     """
 
-    config: Config
+    config: Resolved | None
     mistakes: list[Finding]
 
 
@@ -57,11 +56,14 @@ def checked(source: Config | str | Path) -> Checked:
         text = configuration.read(path)
         source = configuration.parse(path, text)
         lines = lines_of(path, text)
+    config: Resolved | None = None
     try:
-        config = configuration.load(source)
-        errors = mistakes(config)
+        loaded = configuration.load(source)
+        errors = mistakes(loaded)
+        if not errors:
+            config = configuration.resolve(loaded)
     except ConfigError as error:  # a key that cannot be translated
-        config, errors = {}, [error]
+        errors = [error]
     found = [Finding.mistake(error, lines.get(error.context.get("key", ""))) for error in errors]
     return Checked(config, sorted(found, key=lambda each: each.where["line"] or sys.maxsize))
 
@@ -83,121 +85,102 @@ def mistakes(config: Config) -> list[ContextualError]:
 def _all(config: Config) -> Iterator[ContextualError]:
     usable = dict(config)
     sound: list[tuple[_Chain, bool]] = []
-    unsound: list[tuple[_Chain, bool]] = []
+    unsound: list[list[ConfiguredStage]] = []
     for chain in (SerializerChain, DeserializerChain):
         for is_key in (True, False):
-            errors = list(_of_stages(config, chain, is_key=is_key))
+            stages, errors = _of_list(config, chain, is_key=is_key)
             yield from errors
             if errors:
                 form = f"{'key' if is_key else 'value'}.{chain.side.word}"
                 usable = {key: value for key, value in usable.items() if key not in {form, f"{form}s"}}
-                unsound.append((chain, is_key))
+                unsound.append(stages)
             else:
                 sound.append((chain, is_key))
-    unknown = list(configuration.unknown_keys(usable))
+    resolved = configuration.resolve(usable)
+    unknown = list(configuration.unknown_keys(resolved))
     yield from unknown
-    usable = {key: value for key, value in usable.items() if key not in {error.key for error in unknown}}
+    if unknown:
+        wrong_keys = {error.key for error in unknown}
+        resolved = configuration.resolve({key: value for key, value in usable.items() if key not in wrong_keys})
+    for stages in unsound:
+        yield from _of_options(stages)
+        yield from _of_making(stages)
     clean = not unknown
-    for chain, is_key in unsound:
-        yield from _of_options({**config, **usable}, chain, is_key=is_key)
-        yield from _of_making({**config, **usable}, chain, is_key=is_key)
     for chain, is_key in sound:
-        wrong = [*_of_order(usable, chain, is_key=is_key), *_of_options(usable, chain, is_key=is_key)]
-        errors = [*wrong, *(_of_making if wrong else _of_chain)(usable, chain, is_key=is_key)]
+        stages = resolved.of(chain.side, is_key=is_key)
+        wrong = [*_of_order(chain, stages), *_of_options(stages)]
+        errors = [*wrong, *(_of_making(stages) if wrong else _of_chain(chain, resolved, is_key=is_key))]
         yield from errors
         clean = clean and not errors
     if clean and len(sound) == 4:
-        yield from _of_limits(usable)
-    yield from _of_policy(usable)
-    client = configuration.client_config(usable)
-    if _has_unresolved(config):
+        yield from _of_limits(resolved)
+    yield from _of_policy(resolved.settings)
+    client = resolved.client
+    if any(_is_unresolved(stage) for stages in unsound for stage in stages):
         # A key with an unknown prefix may belong to the missing stage or store, which is reported already.
         client = {key: value for key, value in client.items() if configuration.is_of_librdkafka(key)}
     yield from _of_client(client)
 
 
-def _has_unresolved(config: Config) -> bool:
+def _is_unresolved(stage: ConfiguredStage) -> bool:
     """Whether a stage or store is missing whose options are therefore unknown; a misspelt built-in's are known."""
-    for chain in (SerializerChain, DeserializerChain):
-        for is_key in (True, False):
-            with suppress(ContextualError):  # a malformed list
-                items = configuration.stage_items(config, chain.side, is_key=is_key)
-                if any(_is_unresolved(item, chain, item.settings(config, is_key=is_key)) for item in items):
-                    return True
-    return False
-
-
-def _is_unresolved(item: StageItem, chain: _Chain, config: Config) -> bool:
     try:
-        _options(item, chain, config)
+        _ = stage.options
     except ConfigError as error:
         # A dotted path, of the stage or of its store, has failed to import.
         if error.__cause__ is not None:
             return True
-        return isinstance(item.target, str) and chain.side.catalogue.nearest(item.target) is None
+        target = stage.item.target
+        return isinstance(target, str) and stage.side.catalogue.nearest(target) is None
     return False
 
 
-def _of_stages(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Malformed lists, and unknown stages."""
+def _of_list(config: Config, chain: _Chain, *, is_key: bool) -> tuple[list[ConfiguredStage], list[ContextualError]]:
+    """The stages of a list; and its mistakes: it is malformed, or a stage is unknown."""
     try:
-        items = configuration.stage_items(config, chain.side, is_key=is_key)
+        stages = configuration.stages_of(config, chain.side, is_key=is_key)
     except ConfigError as error:
-        yield error
-        return
-    for item in items:
+        return [], [error]
+    errors: list[ContextualError] = []
+    for stage in stages:
         try:
-            _options(item, chain, item.settings(config, is_key=is_key))
+            _ = stage.options
         except ContextualError as error:
-            yield error
+            errors.append(error)
+    return stages, errors
 
 
-def _options(item: StageItem, chain: _Chain, config: Config) -> tuple[Any, ...]:
-    kind = stage_type(item, chain.side)
-    if isinstance(kind, type) and issubclass(kind, Stage):
-        return kind.options_for(config)
-    return ()
-
-
-def _of_order(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
+def _of_order(chain: _Chain, stages: list[ConfiguredStage]) -> Iterator[ContextualError]:
     """Invalid stage orders."""
     try:
-        chain.check_order(configuration.stage_items(config, chain.side, is_key=is_key))
+        chain.check_order(stages)
     except ContextualError as error:
         yield error
 
 
-def _of_options(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
+def _of_options(stages: Iterable[ConfiguredStage]) -> Iterator[ContextualError]:
     """Invalid values and missing keys of the existing stages."""
-    with suppress(ContextualError):  # already reported by _of_stages
-        for item in configuration.stage_items(config, chain.side, is_key=is_key):
-            yield from _of_item(item, chain, config, is_key=is_key)
-
-
-def _of_item(item: StageItem, chain: _Chain, config: Config, *, is_key: bool) -> Iterator[ContextualError]:
-    settings = item.settings(config, is_key=is_key)
-    with suppress(ContextualError):  # likewise
-        for option in _options(item, chain, settings):
-            try:
-                if not option.name.endswith("*"):
-                    with item.named_as_written(config, is_key=is_key):
-                        option.read(settings)
-            except ContextualError as error:
-                yield error
-
-
-def _of_making(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
-    """Errors of individual stages in a chain that cannot be created: invalid keys, missing packages."""
-    with suppress(ContextualError):  # likewise
-        for item in configuration.stage_items(config, chain.side, is_key=is_key):
-            if not any(_of_item(item, chain, config, is_key=is_key)):
+    for stage in stages:
+        with suppress(ContextualError):  # already reported by _of_list
+            for option in stage.options:
                 try:
-                    close_all([make_stage(item, config, is_key=is_key, side=chain.side)])
+                    if not option.name.endswith("*"):
+                        stage.read(option)
                 except ContextualError as error:
                     yield error
 
 
-def _of_chain(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[ContextualError]:
+def _of_making(stages: Iterable[ConfiguredStage]) -> Iterator[ContextualError]:
+    """Errors of individual stages in a chain that cannot be created: invalid keys, missing packages."""
+    for stage in stages:
+        if not any(_of_options([stage])):
+            try:
+                close_all([stage.make()])
+            except ContextualError as error:
+                yield error
+
+
+def _of_chain(chain: _Chain, config: Resolved, *, is_key: bool) -> Iterator[ContextualError]:
     """Contradictory settings: creates the chain, which opens the same resources as a client."""
     try:
         chain.from_config(config, is_key=is_key).close()
@@ -205,7 +188,7 @@ def _of_chain(config: Config, chain: _Chain, *, is_key: bool) -> Iterator[Contex
         yield error
 
 
-def _of_limits(config: Config) -> Iterator[ContextualError]:
+def _of_limits(config: Resolved) -> Iterator[ContextualError]:
     """Times and sizes that do not fit the clients' own."""
     require("confluent_kafka", "kafka")
     from serde_chain.clients.confluent.producer import limited

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from serde_chain import config as configuration
-from serde_chain.base import Data, Stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, find_format, stage_type
+from serde_chain.base.kinds import moves_fields
+from serde_chain.catalogue import find_format
 from serde_chain.clients.limits import MESSAGE_MAX, largest_value
-from serde_chain.config import Config
+from serde_chain.config import Config, Resolved
 from serde_chain.stages.large_fields.options import settings_of_stores
 from serde_chain.stages.large_message.options import AUTO, FORMAT, KIP_THRESHOLD_BYTES, THRESHOLD
 from serde_chain.stages.large_message.routes import routes_of
@@ -17,26 +16,21 @@ from serde_chain.stages.large_message.stores import LargeMessage
 __all__ = ["MESSAGE_MAX", "config_of", "large_fields_config", "large_message_config", "threshold_of"]
 
 
-def large_message_config(config: Config) -> dict[str, object] | None:
+def large_message_config(config: Resolved) -> Config | None:
     """The configuration that ``large-message`` sees, including its own options; None without that stage."""
     return _first(config, lambda kind: issubclass(kind, LargeMessage))
 
 
-def large_fields_config(config: Config) -> dict[str, object] | None:
+def large_fields_config(config: Resolved) -> Config | None:
     """The configuration that ``large-fields`` sees, including its own options; None without that stage."""
-    found = _first(config, lambda kind: issubclass(kind, Stage) and kind.moves_payloads and kind.takes is Data.OBJECT)
+    found = _first(config, moves_fields)
     return None if found is None else settings_of_stores(found)
 
 
-def _first(config: Config, is_wanted: Callable[[type], bool]) -> dict[str, object] | None:
+def _first(config: Resolved, is_wanted: Callable[[type], bool]) -> Config | None:
     """The settings of the first stage of a kind."""
-    for side in (SERIALIZE, DESERIALIZE):
-        for is_key in (False, True):
-            for item in configuration.stage_items(config, side, is_key=is_key):
-                kind = stage_type(item, side)
-                if isinstance(kind, type) and is_wanted(kind):
-                    return item.settings(config, is_key=is_key)
-    return None
+    stages = (stage for chain in config.chains.values() for stage in chain)
+    return next((stage.settings for stage in stages if isinstance(stage.kind, type) and is_wanted(stage.kind)), None)
 
 
 def config_of(merged: Mapping[str, object], topic: str) -> Mapping[str, object]:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 from payload_stores.errors import PayloadStoreError
 from payload_stores.options import Option, integer
 from serde_chain import config as configuration
-from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsUploads, is_stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, stage_type
+from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsUploads
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.limits import KEY_ROOM
 from serde_chain.config import Config, Resolved
@@ -85,23 +85,25 @@ class ClientChains(Generic[ChainT]):
     Attributes:
         key: Chain of keys; None if the configuration names none, so that the client's default applies.
         value: Chain of values, likewise.
-        config: The whole configuration, flat.
+        resolved: The whole configuration.
         client: The remaining settings for confluent_kafka.
         limit_ms: The time limit of store calls.
     """
 
     key: ChainT | None
     value: ChainT | None
-    config: dict[str, object] = field(repr=False)
+    resolved: Resolved = field(repr=False)
     client: dict[str, Any] = field(repr=False)
     limit_ms: int
 
     @classmethod
-    def of(cls, source: Config | str | Path, chain: type[ChainT], limit: Option[int]) -> ClientChains[ChainT]:
+    def of(
+        cls, source: Config | Resolved | str | Path, chain: type[ChainT], limit: Option[int]
+    ) -> ClientChains[ChainT]:
         """Read a client's configuration.
 
         Args:
-            source: A mapping, or the path of a TOML or Java ``.properties`` file.
+            source: As for :func:`serde_chain.config.checked`.
             chain: Which direction.
             limit: The client's own time limit: store calls must end within it (KIP-1159, "Timeouts").
 
@@ -109,35 +111,36 @@ class ClientChains(Generic[ChainT]):
             ConfigError: The configuration is wrong.
             MissingDependencyError: The extra of a stage or store is not installed.
         """
-        resolved = configuration.resolve(source)
-        configuration.check_keys(resolved)
-        config = resolved.settings
-        limit_ms = limit.read(config)
-        moving = sum(_moving_stages(chain, resolved, is_key=is_key) for is_key in (True, False))
+        resolved = configuration.checked(source)
+        limit_ms = limit.read(resolved.settings)
+        moving = _moving_stages(resolved, chain.side)
         if moving:
             from serde_chain.stages.large_message.options import DOWNLOADS_BYTES, TIMEOUT
 
-            config.setdefault(DOWNLOADS_BYTES.name, DOWNLOADS_BYTES_OF_CONSUMERS)
-            config.setdefault(TIMEOUT.name, min(_DEFAULT_TIMEOUT_MS, limit_ms) // moving)
+            time_ms = min(_DEFAULT_TIMEOUT_MS, limit_ms) // moving
+            resolved = resolved.with_defaults(
+                {DOWNLOADS_BYTES.name: DOWNLOADS_BYTES_OF_CONSUMERS, TIMEOUT.name: time_ms}
+            )
         key = chain.from_config(resolved, is_key=True)
         try:
             value = chain.from_config(resolved)
         except BaseException:
             key.close()
             raise
-        others = _CONSUMERS_ONLY if chain.side is SERIALIZE else _PRODUCERS_ONLY
-        client = {
-            name: setting for name, setting in configuration.client_config(resolved).items() if name not in others
-        }
-        for option in (MAX_BLOCK, LOCK):
-            client.pop(option.name, None)
-        setup = cls(key if key.stages else None, value if value.stages else None, config, client, limit_ms)
+        others = _not_passed(chain.side)
+        client = {name: setting for name, setting in resolved.client.items() if name not in others}
+        setup = cls(key if key.stages else None, value if value.stages else None, resolved, client, limit_ms)
         try:
             setup.check_times(limit)
         except BaseException:
             setup.close()
             raise
         return setup
+
+    @property
+    def config(self) -> Config:
+        """The whole configuration, flat."""
+        return self.resolved.settings
 
     @property
     def moves_payloads(self) -> bool:
@@ -293,9 +296,7 @@ def single_serializer(
         ConfigError: The configuration of chains, stages or stores is wrong, or a threshold is above the client's limit.
         MissingDependencyError: An extra is not installed.
     """
-    resolved = configuration.resolve(config)
-    configuration.check_keys(resolved)
-    chain = SerializerChain.from_config(resolved, is_key=is_key)
+    chain = SerializerChain.from_config(config, is_key=is_key)
     try:
         return limited_chain(chain, limits, is_key=is_key)
     except BaseException:
@@ -316,9 +317,7 @@ def room_for_key(*, is_key: bool) -> int:
 
 def single_deserializer(config: Config | Resolved | str | Path, *, is_key: bool) -> DeserializerChain:
     """The chain of a client that calls its deserializers itself; see :func:`single_serializer`."""
-    resolved = configuration.resolve(config)
-    configuration.check_keys(resolved)
-    return DeserializerChain.from_config(resolved, is_key=is_key)
+    return DeserializerChain.from_config(config, is_key=is_key)
 
 
 def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:
@@ -329,16 +328,21 @@ def warn_of_other_side(setup: ClientChains[Any], side: Side) -> None:
         side: The client's direction.
     """
     other = DESERIALIZE if side is SERIALIZE else SERIALIZE
-    if setup.value is None and configuration.resolve(setup.config).of(other, is_key=False):
+    if setup.value is None and setup.resolved.of(other, is_key=False):
         _log.warning(
             "the configuration has a chain for value.%ss and none for value.%ss: values are passed on unchanged",
             *(other.word, side.word),
         )
 
 
-def _moving_stages(chain: type[ChainT], resolved: Resolved, *, is_key: bool) -> int:
-    kinds = (stage_type(item, chain.side) for item in resolved.of(chain.side, is_key=is_key))
-    return sum(is_stage(kind) and kind.moves_payloads for kind in kinds)
+def _not_passed(side: Side) -> frozenset[str]:
+    """The keys that librdkafka does not know, or that it knows only for clients of the other kind."""
+    return (_CONSUMERS_ONLY if side is SERIALIZE else _PRODUCERS_ONLY) | {MAX_BLOCK.name, LOCK.name}
+
+
+def _moving_stages(config: Resolved, side: Side) -> int:
+    stages = (stage.stage for is_key in (True, False) for stage in config.of(side, is_key=is_key))
+    return sum(stage is not None and stage.moves_payloads for stage in stages)
 
 
 def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from faststream.kafka.publisher.producer import AioKafkaFastProducerImpl
 from payload_stores.errors import release
 from serde_chain.clients.aiokafka import Producer, RecordDecoder
 from serde_chain.clients.faststream_security import security_of
-from serde_chain.config import Config, load
+from serde_chain.config import Config, Resolved, checked
 from serde_chain.errors import ContextualError
 
 if TYPE_CHECKING:
@@ -71,15 +71,15 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
         security: BaseSecurity | None = None,
         **options: Any,
     ) -> None:
-        self._settings = settings = load(config)
-        security = security_of(settings) if security is None else security
-        self._records = RecordDecoder(settings)
+        self._resolved = resolved = checked(config)
+        security = security_of(resolved.settings) if security is None else security
+        self._records = RecordDecoder(resolved)
         self._is_stopped = False
         self._stopping = asyncio.Event()
         self._own_parser = parser
-        servers = bootstrap_servers or str(settings.get(_SERVERS, "localhost"))
+        servers = bootstrap_servers or str(resolved.settings.get(_SERVERS, "localhost"))
         super().__init__(servers, parser=self._parse_decoded, security=security, **options)
-        self.config.broker_config.producer = _ChainProducer(settings)
+        self.config.broker_config.producer = _ChainProducer(resolved)
 
     async def _parse_decoded(self, record: Any, original: Callable[[Any], Awaitable[Any]]) -> Any:
         """Decode a record before FastStream's own parser gets it; wait while its store is not there."""
@@ -127,7 +127,7 @@ class KafkaBroker(faststream.kafka.KafkaBroker):
     async def start(self) -> None:
         """Start the broker, also once it was stopped."""
         if self._is_stopped:
-            self._records, self._is_stopped = RecordDecoder(self._settings), False
+            self._records, self._is_stopped = RecordDecoder(self._resolved), False
             self._stopping.clear()
         await super().start()
 
@@ -178,7 +178,7 @@ class _ChainProducer(AioKafkaFastProducerImpl):
         config: The configuration of the chain.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Resolved) -> None:
         super().__init__(parser=None, decoder=None)
         self._config = config
 

@@ -21,7 +21,7 @@ from payload_stores.signals import let_through
 from serde_chain.clients.client_chains import room_for_key, single_deserializer, single_serializer
 from serde_chain.clients.limits import JAVA_OVERHEAD
 from serde_chain.clients.topic_limits import LearntLimits, warn_of_no_question
-from serde_chain.config import Config, load
+from serde_chain.config import Config, checked
 from serde_chain.errors import ContextualError, DecodeError, EncodeError
 from serde_chain.record import KEY, VALUE, Headers, RecordContext
 
@@ -55,12 +55,12 @@ class Serializer(kafka.serializer.Serializer):  # type: ignore[misc] # it has no
 
     def __init__(self, config: Config | str | Path, *, is_key: bool = False) -> None:
         self._field = KEY if is_key else VALUE
-        settings = load(config)
-        max_bytes = _MAX_REQUEST.read(settings)
+        resolved = checked(config)
+        max_bytes = _MAX_REQUEST.read(resolved.settings)
         limits = LearntLimits(
             None, max_bytes - JAVA_OVERHEAD, setting=_MAX_REQUEST.name, room=room_for_key(is_key=is_key)
         )
-        self._chain = single_serializer(settings, limits, is_key=is_key)
+        self._chain = single_serializer(resolved, limits, is_key=is_key)
         problem = "kafka-python gives serializers no connection to it"
         warn_of_no_question(self._chain.stages, problem, f"{_MAX_REQUEST.name} ({max_bytes})")
 

@@ -18,13 +18,13 @@ search decides by the next record with a value.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Self
 
 from serde_chain.base import Buffer
-from serde_chain.catalogue import DESERIALIZE, stage_type
-from serde_chain.config import stage_items
+from serde_chain.catalogue import DESERIALIZE
+from serde_chain.config import Config, Resolved, resolve
 from serde_chain.record import VALUE, Header, RecordContext
 from serde_chain.self_describing import AutoDeserializer, outermost_stage
 from serde_chain.stages.entry_metadata import NAME, EntryMetadataDeserializer
@@ -73,30 +73,29 @@ class EntryTimes:
     default: tuple[str, ...] | None = None
 
     @classmethod
-    def of_config(cls, config: Mapping[str, object]) -> Self | None:
+    def of_config(cls, config: Config | Resolved) -> Self | None:
         """The times for a reader with a configuration.
 
         Args:
-            config: Flat configuration.
+            config: A configuration.
 
         Returns:
             None if its values have no frames, so that the broker's answer counts.
 
         Raises:
-            ConfigError: The first stage is unknown.
+            ConfigError: A stage is unknown.
 
         Example:
             >>> EntryTimes.of_config({"value.deserializers": "entry-metadata, json"})
             EntryTimes(default=None)
             >>> EntryTimes.of_config({"value.deserializers": "json"})
         """
-        for item in stage_items(config, DESERIALIZE, is_key=False)[:1]:
-            kind = stage_type(item, DESERIALIZE)
-            kind = kind if isinstance(kind, type) else type(kind)
+        for stage in resolve(config).of(DESERIALIZE, is_key=False)[:1]:
+            kind = stage.kind if isinstance(stage.kind, type) else type(stage.kind)
             if issubclass(kind, EntryMetadataDeserializer):
                 return cls()
             if issubclass(kind, AutoDeserializer):
-                default, others = AutoDeserializer.listed(item.settings(config, is_key=False))
+                default, others = AutoDeserializer.listed(stage.settings)
                 return cls(default) if NAME in (*default, *others) else None
         return None
 

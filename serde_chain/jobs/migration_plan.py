@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from serde_chain.base import Data
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, StageItem, bare_key
+from serde_chain.catalogue import DESERIALIZE, bare_key
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
 from serde_chain.clients.confluent.producer import limited
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import DESCRIBE, ERROR_POLICY
 from serde_chain.errors import ConfigError
-from serde_chain.jobs.references import CHAINS, FIELDS, moves_fields, stages_that_read, stages_that_write
+from serde_chain.jobs.references import CHAINS, FIELDS, as_written, moves_fields, stages_that_read, stages_that_write
 from serde_chain.record import VALUE
 from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH, with_content_ids
@@ -121,7 +121,7 @@ def plan_migration(
 
 def _has_fields(source: Mapping[str, object], target: Mapping[str, object]) -> bool:
     reading, writing = stages_that_read(source, is_key=False), stages_that_write(target, is_key=False)
-    return moves_fields(reading, DESERIALIZE) or moves_fields(writing, SERIALIZE)
+    return moves_fields(reading) or moves_fields(writing)
 
 
 def _check_objects(read: Data | None, written: Data | None) -> None:
@@ -141,9 +141,9 @@ def _check_objects(read: Data | None, written: Data | None) -> None:
 
 def _reader(config: Mapping[str, object], *, by_field: bool) -> dict[str, object]:
     heads = {name: stages_that_read(config, is_key=is_key) for name, is_key in FIELDS}
-    if by_field and not moves_fields(heads[VALUE], DESERIALIZE):
+    if by_field and not moves_fields(heads[VALUE]):
         heads[VALUE] = stages_that_read(config, is_key=False, whole=True)
-    if any(item.target == "auto" for head in heads.values() for item in head):
+    if any(stage.item.target == "auto" for head in heads.values() for stage in head):
         raise ConfigError(
             "a chain with auto cannot be migrated: only the stages up to large-message may be undone",
             hint="Name these, as in value.deserializers = large-message",
@@ -153,25 +153,23 @@ def _reader(config: Mapping[str, object], *, by_field: bool) -> dict[str, object
     # This applies to each partition that is being copied.
     bound = {DOWNLOADS_BYTES.name: DOWNLOADS_BYTES.default}
     chains = {
-        f"{name}.deserializers": [
-            StageItem(item.target, {key: item.options[key] for key in item.options if key not in unset}, item.key)
-            for item in head
-        ]
-        for name, head in heads.items()
+        f"{name}.deserializers": [as_written(stage, without=unset) for stage in head] for name, head in heads.items()
     }
     return {**bound, **_reduced(config, unset, chains)}
 
 
 def _writer(config: Mapping[str, object], *, by_field: bool) -> dict[str, object]:
     tails = {name: stages_that_write(config, is_key=is_key) for name, is_key in FIELDS}
-    if by_field and not moves_fields(tails[VALUE], SERIALIZE):
+    if by_field and not moves_fields(tails[VALUE]):
         tails[VALUE] = stages_that_write(config, is_key=False, whole=True)
     bound = {BUFFER_BYTES.name: DOWNLOADS_BYTES.default}
-    chains = {f"{name}.serializers": tail for name, tail in tails.items()}
+    chains = {f"{name}.serializers": [as_written(stage) for stage in tail] for name, tail in tails.items()}
     return {**bound, **with_content_ids(_reduced(config, {*CHAINS, DESCRIBE.name, "transactional.id"}, chains))}
 
 
-def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str, list[StageItem]]) -> dict[str, object]:
+def _reduced(
+    config: Mapping[str, object], unset: set[str], chains: Mapping[str, list[dict[str, object]]]
+) -> dict[str, object]:
     if not any(chains.values()):
         side = next(iter(chains))
         raise ConfigError(
@@ -180,7 +178,4 @@ def _reduced(config: Mapping[str, object], unset: set[str], chains: Mapping[str,
             key=side,
         )
     reduced = {key: value for key, value in config.items() if bare_key(key) not in unset}
-    for name, items in chains.items():
-        if items:
-            reduced[name] = [{"class": item.target, **item.options} for item in items]
-    return reduced
+    return {**reduced, **{name: items for name, items in chains.items() if items}}

@@ -7,14 +7,14 @@ References in fields require the whole chain, which runs only for records whose 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
 
-from serde_chain.base import Data, Deserializer, Stage, SupportsFetch, is_stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, bare_key, find_format, stage_type
+from serde_chain.base import Deserializer, Stage, SupportsFetch, kinds
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, StageItem, bare_key, find_format
 from serde_chain.chain import DeserializerChain
-from serde_chain.config import DESCRIBE, stage_items
+from serde_chain.config import DESCRIBE, stages_of
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
@@ -29,6 +29,7 @@ __all__ = [
     "FIELDS",
     "WHOLE",
     "ReferencePlan",
+    "as_written",
     "moves_fields",
     "open_readers",
     "plan_reading",
@@ -84,41 +85,51 @@ def plan_reading(config: Mapping[str, object], topics: tuple[str, ...]) -> Refer
             key="value.deserializers",
         )
     unset = {*CHAINS, DESCRIBE.name, FETCH.name, FIELDS_FETCH.name}
-    if not any(_authenticates(item) for head in heads.values() for item in head):
+    if not any(_authenticates(stage) for head in heads.values() for stage in head):
         unset.add(FIELDS_SERIALIZERS.name)  # stored payloads are checked as they are, which requires no keys
     reduced = {key: value for key, value in config.items() if bare_key(key) not in unset}
     for name, is_key in FIELDS:
-        items = _reading_placeholders(heads[name], moving, config, is_key=is_key)
-        reduced[f"{name}.deserializers"] = [
-            {"class": item.target, **{key: value for key, value in item.options.items() if key not in unset}}
-            for item in items
-        ]
+        stages = _reading_placeholders(heads[name], moving, config, is_key=is_key)
+        reduced[f"{name}.deserializers"] = [as_written(stage, without=unset) for stage in stages]
     readers = open_readers(reduced)
     try:
         markers = _markers(readers)
     finally:
         for reader in readers.values():
             reader.close()
-    of_value, of_key = (_store_options(heads[name], config, is_key=is_key) for name, is_key in FIELDS)
+    of_value, of_key = (_store_options(heads[name]) for name, _ in FIELDS)
     fields = (VALUE,) if of_key is None or of_key == of_value else (KEY,) if of_value is None else (VALUE, KEY)
     return ReferencePlan(reduced, topics, markers, fields)
 
 
-def _store_options(head: list[StageItem], config: Mapping[str, object], *, is_key: bool) -> dict[str, object] | None:
+def as_written(stage: ConfiguredStage, *, without: Container[str] = ()) -> dict[str, object]:
+    """The stage as an item of a list.
+
+    Args:
+        stage: The stage.
+        without: Options to leave out.
+    """
+    options = {key: value for key, value in stage.item.options.items() if key not in without}
+    return {"class": stage.item.target, **options}
+
+
+def _store_options(head: list[ConfiguredStage]) -> dict[str, object] | None:
     """The own options of the stages that handle references, which may be stores; None if there is no such stage."""
     if not head:
         return None
-    moving = (item for item in head if _is_moving(item, DESERIALIZE))
-    own = {key: value for item in moving for key, value in _own(item, config, is_key=is_key).items()}
+    own = {key: value for stage in head if _is_moving(stage) for key, value in _own(stage).items()}
     return {key: value for key, value in own.items() if key not in {ACCEPT.name, FETCH.name}}
 
 
-def _own(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> dict[str, object]:
+def _own(stage: ConfiguredStage) -> dict[str, object]:
     """A stage's settings that differ from the other side's."""
-    kind = stage_type(item, DESERIALIZE)
-    options = kind.options_for(item.settings(config, is_key=is_key)) if is_stage(kind) else ()
-    own = item.own_settings(config, is_key=is_key)
-    return {key: value for key, value in own.items() if any(option.matches(key) for option in options)}
+    return _known(stage, stage.own_settings)
+
+
+def _known(stage: ConfiguredStage, settings: Mapping[str, object]) -> dict[str, object]:
+    """Those settings whose keys a stage declares, an instance too."""
+    options = () if stage.stage is None else stage.stage.options_for(stage.settings)
+    return {key: value for key, value in settings.items() if any(option.matches(key) for option in options)}
 
 
 def open_readers(config: Mapping[str, object]) -> dict[str, DeserializerChain]:
@@ -147,7 +158,7 @@ def _markers(readers: Mapping[str, DeserializerChain]) -> frozenset[str] | None:
     return frozenset(found)
 
 
-def stages_that_read(config: Mapping[str, object], *, is_key: bool, whole: bool = False) -> list[StageItem]:
+def stages_that_read(config: Mapping[str, object], *, is_key: bool, whole: bool = False) -> list[ConfiguredStage]:
     """The deserializers up to the last one that follows references; empty if the configuration moves no payloads.
 
     Args:
@@ -155,14 +166,13 @@ def stages_that_read(config: Mapping[str, object], *, is_key: bool, whole: bool 
         is_key: Whether the stages are for keys.
         whole: Return all deserializers, if one of them follows references.
     """
-    reading = _up_to_payloads(stage_items(config, DESERIALIZE, is_key=is_key), DESERIALIZE, whole=whole)
+    reading = _up_to_payloads(stages_of(config, DESERIALIZE, is_key=is_key), whole=whole)
     if not reading:
-        writing = stages_that_write(config, is_key=is_key, whole=whole)[::-1]
-        reading = [_undoing(item, config, is_key=is_key) for item in writing]
-    return [_accepting(item, config, is_key=is_key) if _reads_placeholders(item) else item for item in reading]
+        reading = [_undoing(stage) for stage in reversed(stages_that_write(config, is_key=is_key, whole=whole))]
+    return [_accepting(stage) if _reads_placeholders(stage) else stage for stage in reading]
 
 
-def stages_that_write(config: Mapping[str, object], *, is_key: bool, whole: bool = False) -> list[StageItem]:
+def stages_that_write(config: Mapping[str, object], *, is_key: bool, whole: bool = False) -> list[ConfiguredStage]:
     """The serializers from the first one that creates references; empty if the configuration moves no payloads.
 
     Args:
@@ -170,73 +180,65 @@ def stages_that_write(config: Mapping[str, object], *, is_key: bool, whole: bool
         is_key: Whether the stages are for keys.
         whole: Return all serializers, if one of them creates references.
     """
-    return _up_to_payloads(stage_items(config, SERIALIZE, is_key=is_key)[::-1], SERIALIZE, whole=whole)[::-1]
+    return _up_to_payloads(stages_of(config, SERIALIZE, is_key=is_key)[::-1], whole=whole)[::-1]
 
 
-def moves_fields(items: list[StageItem], side: Side) -> bool:
+def moves_fields(stages: list[ConfiguredStage]) -> bool:
     """Whether a stage of a chain has references in fields, so that its data are objects."""
-    return any(_is_moving(item, side) and _takes(item, side) is Data.OBJECT for item in items)
+    return any(kinds.moves_fields(stage.kind) for stage in stages)
 
 
-def _up_to_payloads(items: list[StageItem], side: Side, *, whole: bool) -> list[StageItem]:
+def _up_to_payloads(stages: list[ConfiguredStage], *, whole: bool) -> list[ConfiguredStage]:
     """The stages from the broker's side to the last one that moves payloads."""
-    last = max((at for at, item in enumerate(items, 1) if _is_moving(item, side)), default=0)
-    return items if whole and last else items[:last]
+    last = max((at for at, stage in enumerate(stages, 1) if _is_moving(stage)), default=0)
+    return stages if whole and last else stages[:last]
 
 
-def _is_moving(item: StageItem, side: Side) -> bool:
-    kind = stage_type(item, side)
-    return is_stage(kind) and kind.moves_payloads
+def _is_moving(stage: ConfiguredStage) -> bool:
+    return stage.stage is not None and stage.stage.moves_payloads
 
 
-def _takes(item: StageItem, side: Side) -> Data | None:
-    kind = stage_type(item, side)
-    return kind.takes if is_stage(kind) else None
-
-
-def _reads_placeholders(item: StageItem) -> bool:
+def _reads_placeholders(stage: ConfiguredStage) -> bool:
     """Whether a deserializer follows references to whole values."""
-    return _is_moving(item, DESERIALIZE) and _takes(item, DESERIALIZE) is not Data.OBJECT
+    return kinds.moves_whole_payloads(stage.kind)
 
 
-def _authenticates(item: StageItem) -> bool:
-    kind = stage_type(item, DESERIALIZE)
-    return is_stage(kind) and kind.authenticates
+def _authenticates(stage: ConfiguredStage) -> bool:
+    return stage.stage is not None and stage.stage.authenticates
 
 
-def _undoing(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
+def _undoing(writing: ConfiguredStage) -> ConfiguredStage:
     """The reader's counterpart of a writer's stage, with the options that readers share."""
+    item = writing.item
     if not isinstance(item.target, str):
-        side = "key" if is_key else "value"
+        side = KEY if writing.is_key else VALUE
         raise ConfigError(
             f"{item.label} has no registered name by which the stage that reads its output could be found",
             hint=f"Name the reader's stages too, in {side}.deserializers",
             key=item.key,
         )
     name = SERIALIZE.catalogue.aliases.get(item.target, item.target)
-    kind: Any = stage_type(StageItem(name, {}, item.key), DESERIALIZE)
-    options = kind.options_for(item.settings(config, is_key=is_key)) if is_stage(kind) else ()
-    own = {key: value for key, value in item.options.items() if any(option.matches(key) for option in options)}
+    reading = writing.in_direction(DESERIALIZE, replace(item, target=name))
     written = {FORMAT.name: item.options[FORMAT.name]} if FORMAT.name in item.options else {}
-    return StageItem(name, {**own, **written}, item.key)
+    return reading.with_own({**_known(reading, item.options), **written})
 
 
-def _accepting(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
+def _accepting(stage: ConfiguredStage) -> ConfiguredStage:
     """The stage that follows references, for both reading and writing."""
-    if item.target == "auto":
-        return item
-    merged = item.settings(config, is_key=is_key)
-    named = ACCEPT.read(merged)
-    written = [FORMAT.read(each) for each in (merged, *(route.config for route in routes_of(merged)))]
-    own = {key: value for key, value in item.options.items() if key not in {FORMAT.name, FETCH.name}}
+    if stage.item.target == "auto":
+        return stage
+    named = ACCEPT.read(stage.settings)
+    routes = (route.config for route in routes_of(stage.settings))
+    written = [FORMAT.read(each) for each in (stage.settings, *routes)]
+    own = {key: value for key, value in stage.item.options.items() if key not in {FORMAT.name, FETCH.name}}
     if more := [name for name in dict.fromkeys(written) if name not in named]:
         own[ACCEPT.name] = [*named, *more]
-    return StageItem(item.target, own, item.key)
+    return stage.with_own(own)
 
 
 def _reading_placeholders(
-    head: list[StageItem], moving: StageItem, config: Mapping[str, object], *, is_key: bool
-) -> list[StageItem]:
+    head: list[ConfiguredStage], moving: ConfiguredStage, config: Mapping[str, object], *, is_key: bool
+) -> list[ConfiguredStage]:
     """A field's stages, of which one reads all placeholders that are marked by headers.
 
     Args:
@@ -245,32 +247,33 @@ def _reading_placeholders(
         config: Flat configuration.
         is_key: Whether the stages are for keys.
     """
-    if any(_reads_placeholders(item) for item in head):
-        return [_with_marked(item, config, is_key=is_key) if _reads_placeholders(item) else item for item in head]
+    if any(_reads_placeholders(stage) for stage in head):
+        return [_with_marked(stage) if _reads_placeholders(stage) else stage for stage in head]
     # Another producer may have moved whole values of this field.
-    before = next((at for at, item in enumerate(head) if not _unwraps(item)), 0)
+    before = next((at for at, stage in enumerate(head) if not _unwraps(stage)), 0)
     added = _by_headers(moving, config, is_key=is_key, of_key=is_key if head else not is_key)
     return [*head[:before], added, *head[before:]]
 
 
-def _unwraps(item: StageItem) -> bool:
-    kind = stage_type(item, DESERIALIZE)
+def _unwraps(stage: ConfiguredStage) -> bool:
+    kind = stage.kind
     if isinstance(kind, Deserializer):
         return kind.unwraps_placeholders
     return isinstance(kind, type) and issubclass(kind, Deserializer) and kind.unwraps_placeholders
 
 
-def _with_marked(item: StageItem, config: Mapping[str, object], *, is_key: bool) -> StageItem:
+def _with_marked(stage: ConfiguredStage) -> ConfiguredStage:
     """The stage, reading also header-marked formats that the configuration omits."""
-    if item.target == "auto":
-        return item
-    named = ACCEPT.read(item.settings(config, is_key=is_key))
-    more = [name for name in ACCEPT.default if name not in named and _is_for(name, is_key=is_key)]
-    options = {**item.options, ACCEPT.name: [*named, *more]} if more else item.options
-    return StageItem(item.target, options, item.key)
+    if stage.item.target == "auto":
+        return stage
+    named = ACCEPT.read(stage.settings)
+    more = [name for name in ACCEPT.default if name not in named and _is_for(name, is_key=stage.is_key)]
+    return stage.with_own({**stage.item.options, ACCEPT.name: [*named, *more]}) if more else stage
 
 
-def _by_headers(moving: StageItem, config: Mapping[str, object], *, is_key: bool, of_key: bool) -> StageItem:
+def _by_headers(
+    moving: ConfiguredStage, config: Mapping[str, object], *, is_key: bool, of_key: bool
+) -> ConfiguredStage:
     """The reader of header-marked placeholders, for a field without a stage for them.
 
     Args:
@@ -279,11 +282,16 @@ def _by_headers(moving: StageItem, config: Mapping[str, object], *, is_key: bool
         is_key: Whether the reader is for keys.
         of_key: Whether ``moving`` is a stage of the key.
     """
-    named = ACCEPT.read(moving.settings(config, is_key=is_key))
+
+    def of_side(item: StageItem, *, is_key: bool) -> ConfiguredStage:
+        return ConfiguredStage.of(item, config, DESERIALIZE, is_key=is_key)
+
+    named = ACCEPT.read(of_side(moving.item, is_key=is_key).settings)
     formats = [name for name in dict.fromkeys((*named, *ACCEPT.default)) if _is_for(name, is_key=is_key)]
-    given = _own(StageItem("large-message", moving.options, moving.key), config, is_key=of_key)
+    item = replace(moving.item, target="large-message")
+    given = _own(of_side(item, is_key=of_key))
     stores = {key: value for key, value in given.items() if key == STORE.name or not key.startswith("large.")}
-    return StageItem("large-message", {**stores, ACCEPT.name: formats})
+    return of_side(StageItem("large-message", {**stores, ACCEPT.name: formats}), is_key=is_key)
 
 
 def _is_for(name: str, *, is_key: bool) -> bool:

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from payload_stores.base import PayloadStore, SupportsClock
 from payload_stores.errors import PayloadStoreError
 from serde_chain.chain import DeserializerChain
-from serde_chain.config import client_config
+from serde_chain.config import resolve
 from serde_chain.errors import ConfigError, JobError
 from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
 from serde_chain.jobs.folders import Folder, Listed, folders_of, stores_of
@@ -309,7 +309,7 @@ class _Sweep:
         """
         if skew is not None:
             self._warn(skew)
-        client = client_config(self._scope.config)
+        client = resolve(self._scope.config).client
         delivery, transaction = (
             next((int(str(client[key])) for key in keys if key in client), default)
             for keys, default in (_DELIVERY, _TRANSACTION)

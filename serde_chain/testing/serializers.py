@@ -31,7 +31,7 @@ from payload_stores.testing.suite.required import RequiredSettings
 from serde_chain.arrow import Batch
 from serde_chain.arrow.loop import declared_type, find_form
 from serde_chain.base import Buffer, Data, Deserializer, Serializer, Stage, StagePair, SupportsClose, SupportsPlainCalls
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, Side, StageItem
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, PayloadStoreError, SerializationError
 from serde_chain.record import KEY, VALUE, Header, RecordContext
@@ -126,7 +126,7 @@ class SerializerTests(RequiredSettings):
     def _make(self, side: Side, config: Mapping[str, object], *, is_key: bool) -> Any:
         pair = self.stage
         target = pair if isinstance(pair, str) else pair[side.pair_index]
-        return make_stage(StageItem.of(target), config, is_key=is_key, side=side)
+        return ConfiguredStage.of(StageItem.of(target), config, side, is_key=is_key).make()
 
     def _examples(self) -> list[Any]:
         """Some values, the same in every run."""
@@ -175,7 +175,7 @@ class SerializerTests(RequiredSettings):
         for side in (SERIALIZE, DESERIALIZE):
             item = StageItem(self.stage, {"no.such.option": "1"})
             with pytest.raises(ConfigError, match=r"no\.such\.option"):
-                make_stage(item, config, is_key=False, side=side)
+                ConfiguredStage.of(item, config, side, is_key=False).make()
 
     # Round trips
 

@@ -1,11 +1,17 @@
 """What a client makes of its configuration, before it meets a broker."""
 
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
-from serde_chain import DeserializerChain, SerializerChain
+from payload_stores.options import Option, integer, text
+from serde_chain import Data, DeserializerChain, Serializer, SerializerChain
+from serde_chain.cli.mistakes import mistakes
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
+from serde_chain.codec import RecordCodec
+from serde_chain.config import resolve
 
 WRITES = {"value.serializers": "json, zstd"}
 READS = {"value.deserializers": "zstd, json"}
@@ -33,3 +39,47 @@ def test_a_configuration_of_the_other_side_is_reported(
     setup.close()
     assert [record.levelname for record in caplog.records] == (["WARNING"] if told else [])
     assert told in caplog.text
+
+
+class Asked(Serializer[bytes]):
+    """Counts how often its options are determined."""
+
+    takes = Data.BYTES
+    options = (Option("asked.word", text, "none"),)
+    times = 0
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        cls.times += 1
+        return cls.options
+
+    def __call__(self, data: bytes | None, ctx: object = None, /) -> bytes | None:
+        return data
+
+
+@pytest.mark.parametrize(
+    ("read", "times"),
+    [
+        (lambda config: SerializerChain.from_config(config).close(), 1),
+        (lambda config: ClientChains.of(config, SerializerChain, MAX_BLOCK).close(), 1),
+        (lambda config: RecordCodec(config).close(), 1),
+        # For the mistakes of each list alone, and then of the whole.
+        (mistakes, 2),
+    ],
+)
+def test_a_configuration_is_read_once(read: Any, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Asked, "times", 0)
+    read({"value.serializers": [Asked, "large-message"], "large.message.payload.store.class": "memory"})
+    assert Asked.times == times
+
+
+def test_a_clients_defaults_stay_its_own() -> None:
+    config = {"value.serializers": "large-message", "large.message.payload.store.class": "memory"}
+    resolved = resolve(config)
+    with ExitStack() as stack:
+        for limit_ms, timeout_ms in ((20_000, 20_000), (90_000, 60_000)):
+            limit = Option("max.block.ms", integer(1), limit_ms)
+            setup = ClientChains.of(resolved, SerializerChain, limit)
+            stack.callback(setup.close)
+            assert [stage.timeout_ms for stage in setup.offloading] == [timeout_ms]
+    assert resolved.settings == config

@@ -9,7 +9,7 @@ from payload_stores import ConfigError, PayloadStore, open_store
 from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Middleware
 from payload_stores.options import Option, text
-from payload_stores.registry import store_options
+from payload_stores.registry import ConfiguredStore
 
 
 class NeedsArguments(MemoryStore):
@@ -63,7 +63,7 @@ def test_a_class_that_does_not_follow_the_contract_is_refused(cls: type[PayloadS
 
 def test_options_are_checked_without_opening() -> None:
     with pytest.raises(ConfigError, match=r"NoTuple\.options is not a tuple"):
-        store_options(NoTuple)
+        _ = ConfiguredStore.of(NoTuple, {}).options
 
 
 @pytest.mark.parametrize("scheme", ["my_store", "MyStore", "1st", "", None, "shelf:", "a b"])

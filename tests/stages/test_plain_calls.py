@@ -9,7 +9,7 @@ import pytest
 
 from serde_chain import RecordContext
 from serde_chain.base import SupportsPlainCalls
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, StageItem, make_stage
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, StageItem
 from serde_chain.testing.services import SchemaRegistry
 from tests.stages.cases import STAGES
 
@@ -19,7 +19,9 @@ PROTOBUF = {"protobuf.message.class": "google.protobuf.timestamp_pb2.Timestamp"}
 
 
 def pair_of(name: str, config: Mapping[str, object]) -> list[Any]:
-    return [make_stage(StageItem.of(name), config, is_key=False, side=side) for side in (SERIALIZE, DESERIALIZE)]
+    return [
+        ConfiguredStage.of(StageItem.of(name), config, side, is_key=False).make() for side in (SERIALIZE, DESERIALIZE)
+    ]
 
 
 def plain_of(name: str, config: Mapping[str, object]) -> list[Any]:

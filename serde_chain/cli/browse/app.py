@@ -51,6 +51,7 @@ from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
 from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.config import resolve, with_settings
 from serde_chain.errors import SerializationError
+from serde_chain.record import KEY, VALUE
 from serde_chain.stages.large_message.options import TIMEOUT
 from serde_chain.wire.large_fields import split
 
@@ -111,9 +112,9 @@ class Pages:
         self._topics = Topics(self._config, timeout_s, self._readers)
         self._references = formats_of(self._config)
         self._timeout_s = timeout_s
+        resolved = resolve(config)
         self._chains = {
-            "key": [item.label for item in resolve(config).of(DESERIALIZE, is_key=True)],
-            "value": [item.label for item in resolve(config).of(DESERIALIZE, is_key=False)],
+            name: [stage.label for stage in resolved.of(DESERIALIZE, is_key=name == KEY)] for name in (KEY, VALUE)
         }
         self._templates = templates()
         self._turns = asyncio.Semaphore(_AT_ONCE)

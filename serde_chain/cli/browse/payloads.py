@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 from payload_stores.base import PayloadStore, SupportsRanges, SupportsStreaming
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.probes import refuse_larger, see
-from serde_chain.catalogue import StageItem
+from serde_chain.catalogue import settings_of
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
 from serde_chain.record import VALUE, RecordContext
@@ -35,7 +35,7 @@ class Payloads:
         chains = (self._setup.value, self._setup.key)
         self._stores: tuple[PayloadStore, ...] = tuple(store for chain in chains if chain for store in chain.stores)
         try:
-            of_values = StageItem("large-message", {}).settings(config, is_key=False)
+            of_values = settings_of(config, is_key=False)
             self._topics = ReferenceTopics(REFERENCE_TOPICS.read(of_values), self._stores)
         except BaseException:
             self.close()

@@ -24,7 +24,7 @@ from serde_chain.cli.fits import picture, pixels_in, size_in
 from serde_chain.cli.outline import as_size, json_text
 from serde_chain.cli.routed import large_fields_config
 from serde_chain.codecs import MAX_OUTPUT
-from serde_chain.config import with_settings
+from serde_chain.config import resolve, with_settings
 from serde_chain.errors import ConfigError
 from serde_chain.handles import PayloadHandle
 from serde_chain.schemas.parts import MAX_PARTS
@@ -163,7 +163,7 @@ class Previews:
         settings = with_settings(config, {**bounded, **cached})
         self._decoding = Decoding(settings)
         self._lazy = self._decoding
-        if large_fields_config(settings) is not None:
+        if large_fields_config(resolve(settings)) is not None:
             # A page fetches no field before it is opened. Protobuf messages hold no handles.
             with suppress(ConfigError):
                 self._lazy = Decoding(settings, lazy_fields=True)

@@ -89,7 +89,7 @@ class Look:
     @cached_property
     def large_messages(self) -> Mapping[str, object] | None:
         """The configuration of ``large-message``; None without that stage."""
-        return large_message_config(self.config.settings)
+        return large_message_config(self.config)
 
     def large_messages_of(self, topic: str) -> Mapping[str, object] | None:
         """The same for one topic."""
@@ -98,7 +98,7 @@ class Look:
     @cached_property
     def stores(self) -> list[Mapping[str, object]]:
         """The configurations of ``large-message`` and of ``large-fields``, whose stores may differ."""
-        fields = large_fields_config(self.config.settings)
+        fields = large_fields_config(self.config)
         return [config for config in (self.large_messages, fields) if config is not None]
 
     def stores_of(self, topic: str) -> list[Mapping[str, object]]:
@@ -108,12 +108,12 @@ class Look:
     @property
     def writes(self) -> bool:
         """Whether the configuration names a chain of serializers."""
-        return any(items for key, items in self.config.items.items() if key.endswith(".serializer"))
+        return any(chain for key, chain in self.config.chains.items() if key.endswith(".serializer"))
 
     @property
     def reads(self) -> bool:
         """Whether the configuration names a chain of deserializers."""
-        return any(items for key, items in self.config.items.items() if key.endswith(".deserializer"))
+        return any(chain for key, chain in self.config.chains.items() if key.endswith(".deserializer"))
 
     def reader(self) -> PartitionReader:
         """A reader of the topics, without a group."""

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from serde_chain import config as configuration
 from serde_chain.cli.doctor.base import TIMEOUT_S, Checks, Look
 from serde_chain.cli.doctor.offline import offline, short_delivery_times
 from serde_chain.cli.doctor.records import readers
@@ -59,14 +58,13 @@ def examine(
         error    topic (images): the topic does not exist, or this user may not see it. Create it, or permit DESCRIBE
     """
     try:
-        config, wrong = checked(config)
+        resolved, wrong = checked(config)
     except ConfigError as error:
-        wrong = [Finding.mistake(error)]
+        resolved, wrong = None, [Finding.mistake(error)]
     yield from wrong
-    if wrong:
+    if resolved is None:
         return
     yield Finding("configuration", Level.OK, "no mistakes")
-    resolved = configuration.resolve(config)
     look = Look(resolved, tuple(dict.fromkeys(names)), timeout_s)
     if look.writes:
         yield from short_delivery_times(resolved.settings)

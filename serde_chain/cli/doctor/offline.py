@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from payload_stores.options import Option, boolean, integer
-from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, StageItem
+from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, settings_of
 from serde_chain.cli.doctor.shared_schemas import shared_schemas
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.config import Config, Resolved
@@ -69,7 +69,7 @@ def compiled(config: Resolved) -> Iterator[Finding]:
     """What reads and writes Avro."""
     if not any("avro" in (_names(config, side) or ()) for side in (SERIALIZE, DESERIALIZE)):
         return
-    settings = StageItem("avro", {}).settings(config.settings, is_key=False)
+    settings = settings_of(config.settings, is_key=False)
     if native.native(settings) is None:
         off = native.NATIVE.read(settings) == "off"
         why = f"{native.NATIVE.name} = off" if off else f"serde-chain is {native.absence()}"
@@ -107,7 +107,7 @@ def compared(config: Resolved, writer: str, stages: list[str], topic: str | None
 
 def _names(config: Resolved, side: Side) -> list[str] | None:
     """The names of a value chain's stages; None without a chain, or if a stage has no name."""
-    items = config.of(side, is_key=False)
+    items = [stage.item for stage in config.of(side, is_key=False)]
     names = [item.target for item in items if isinstance(item.target, str)]
     catalogue = SERIALIZERS if side is SERIALIZE else DESERIALIZERS
     short = [catalogue.aliases.get(name, name) for name in names]

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from serde_chain.base import Stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, settings_of
 from serde_chain.cli.doctor.base import Look
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.errors import ConfigError, SchemaRegistryError
@@ -44,7 +44,7 @@ def schemas(look: Look) -> Iterator[Finding]:
     """Whether the registries answer, and which schemas keys and values have there."""
     asked: list[tuple[Mapping[str, object], bool]] = []
     for is_key in (True, False):
-        settings = StageItem("avro", {}).settings(look.config.settings, is_key=is_key)
+        settings = settings_of(look.config.settings, is_key=is_key)
         own = (*OPTIONS, *LOGIN)
         registry = {key: value for key, value in settings.items() if any(option.matches(key) for option in own)}
         answers = next((answers for other, answers in asked if other == registry), True)
@@ -117,42 +117,40 @@ def _right_path(config: Mapping[str, object]) -> str | None:
 def _schemas(look: Look, *, is_key: bool) -> Iterator[Finding]:
     """The schema of keys or of values: the writers', or the readers' if the configuration only reads."""
     field, side = KEY if is_key else VALUE, SERIALIZE if look.writes else DESERIALIZE
-    items = look.config.of(side, is_key=is_key)
-    item = next((each for each in items if _has_schema(each, side)), None)
+    stages = look.config.of(side, is_key=is_key)
+    configured = next((stage for stage in stages if _has_schema(stage)), None)
     name = f"{field} schema"
-    if item is None:
-        stages = ", ".join(each.label for each in items)
-        chain = f"its chain has {stages}" if items else f"there are no {field}.{side.word}s"
-        foreign = ", ".join(each.label for each in items if not _is_ours(each, side))
+    if configured is None:
+        names = ", ".join(stage.label for stage in stages)
+        chain = f"its chain has {names}" if stages else f"there are no {field}.{side.word}s"
+        foreign = ", ".join(stage.label for stage in stages if not _is_ours(stage))
         message = f"not checked: {foreign} may have one of their own" if foreign else f"no schema: {chain}"
         yield Finding(name, Level.OK, message, facts={"field": field})
         return
     with ExitStack() as stack:
-        stage: object = make_stage(item, look.config.settings, is_key=is_key, side=side)
-        if isinstance(stage, Stage) and stage is not item.target:
-            stack.callback(stage.close)
-        schema = stage.stage_schema() if isinstance(stage, HasSchema) else None
+        made: object = configured.make()
+        if isinstance(made, Stage) and made is not configured.item.target:
+            stack.callback(made.close)
+        schema = made.stage_schema() if isinstance(made, HasSchema) else None
         if schema is None:
-            yield Finding(name, Level.OK, f"no schema: {item.label} has none", facts={"field": field})
+            yield Finding(name, Level.OK, f"no schema: {configured.label} has none", facts={"field": field})
         elif schema.registry is None:
             facts = {"field": field, "type": schema.kind, "name": schema.name}
             yield Finding(name, Level.OK, f"{_words(schema)}; no registry", facts=facts)
         else:
-            settings = item.settings(look.config.settings, is_key=is_key)
-            used = _Used(schema, schema.registry, field, look, AUTO_REGISTER.read(settings))
+            used = _Used(schema, schema.registry, field, look, AUTO_REGISTER.read(configured.settings))
             for topic in look.topics:
                 yield used.check(topic)
 
 
-def _has_schema(item: StageItem, side: Side) -> bool:
-    kind = stage_type(item, side)
+def _has_schema(stage: ConfiguredStage) -> bool:
+    kind = stage.kind
     return issubclass(kind, HasSchema) if isinstance(kind, type) else isinstance(kind, HasSchema)
 
 
-def _is_ours(item: StageItem, side: Side) -> bool:
+def _is_ours(stage: ConfiguredStage) -> bool:
     """Whether a stage is known to have no schema, unlike foreign ones, and those that records list."""
-    kind = stage_type(item, side)
-    return isinstance(kind, type) and kind.__module__.startswith("serde_chain.stages.")
+    return isinstance(stage.kind, type) and stage.kind.__module__.startswith("serde_chain.stages.")
 
 
 class _Used(NamedTuple):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from serde_chain.base import is_stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, stage_type
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, Side
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.config import Config, Resolved, resolve
 from serde_chain.record import KEY, VALUE
@@ -51,17 +50,14 @@ def _is_shared(name: str, config: Resolved, side: Side) -> bool:
     if not config.settings.get(name) or any(f"{field}.{name}" in config.settings for field in (KEY, VALUE)):
         return False
     users = [_user(name, config, side, is_key=is_key) for is_key in (True, False)]
-    return None not in users and len({stage_type(item, side) for item in users if item is not None}) == 1
+    return None not in users and len({stage.kind for stage in users if stage is not None}) == 1
 
 
-def _user(name: str, config: Resolved, side: Side, *, is_key: bool) -> StageItem | None:
+def _user(name: str, config: Resolved, side: Side, *, is_key: bool) -> ConfiguredStage | None:
     """The stage of a chain that uses the schema of the common key."""
-    for item in config.of(side, is_key=is_key):
-        kind = stage_type(item, side)
-        settings = item.settings(config.settings, is_key=is_key)
-        has_it = is_stage(kind) and any(option.name == name for option in kind.options_for(settings))
-        if isinstance(kind, type) and has_it and name not in item.options:
-            return item if name not in _OF_AVRO or _is_record(name, settings) else None
+    for stage in config.of(side, is_key=is_key):
+        if name not in stage.item.options and any(option.name == name for option in stage.options):
+            return stage if name not in _OF_AVRO or _is_record(name, stage.settings) else None
     return None
 
 

@@ -84,7 +84,7 @@ class Consumer(Generic[ValueT]):
             self._dead_letters = None
             if (topic := self._policy.dead_letter_topic) is not None:
                 self._dead_letters = DeadLetters(consumer, dead_letters, topic)
-            self._times = EntryTimes.of_config(setup.config)
+            self._times = EntryTimes.of_config(setup.resolved)
         except ConfigError:
             setup.close()
             raise

@@ -22,7 +22,7 @@ from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, tell
 from serde_chain.clients.window import Window
 from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
 from serde_chain.codec import Decoded, Decoder
-from serde_chain.config import ERROR_POLICY, RAISE, Config
+from serde_chain.config import ERROR_POLICY, RAISE, Config, Resolved
 from serde_chain.errors import SerializationError
 from serde_chain.record import ValueT
 from serde_chain.transfer import Prefetch, then
@@ -65,7 +65,7 @@ class RecordDecoder:
         {'name': 'M 51'}
     """
 
-    def __init__(self, config: Config | str | Path) -> None:
+    def __init__(self, config: Config | Resolved | str | Path) -> None:
         self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
         policy = ERROR_POLICY.read(setup.config)
         if policy != RAISE:

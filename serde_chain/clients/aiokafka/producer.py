@@ -31,7 +31,7 @@ from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import TableRows
 from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits
 from serde_chain.codec import Encoder, Record, frozen
-from serde_chain.config import Config
+from serde_chain.config import Config, Resolved
 from serde_chain.record import ValueT
 from serde_chain.transfer import Transfer, then
 
@@ -88,7 +88,7 @@ class Producer(Generic[ValueT]):
         >>> asyncio.run(main())  # doctest: +SKIP
     """
 
-    def __init__(self, producer: AIOKafkaProducer, config: Config | str | Path) -> None:
+    def __init__(self, producer: AIOKafkaProducer, config: Config | Resolved | str | Path) -> None:
         self._loop = asyncio.get_running_loop()
         self._producer = producer
         setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)

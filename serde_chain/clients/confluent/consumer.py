@@ -455,7 +455,7 @@ class Consumer(Generic[ValueT]):
         from serde_chain.clients.seek import EntryTimes
 
         until = deadline(timeout)
-        times = EntryTimes.of_config(self._setup.config)
+        times = EntryTimes.of_config(self._setup.resolved)
         answers = self._consumer.offsets_for_times(partitions, timeout=timeout)
         if times is None:
             return answers

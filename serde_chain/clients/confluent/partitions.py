@@ -40,8 +40,7 @@ _OWN: Final = (
 
 def client_settings(config: Config | str | Path) -> dict[str, Any]:
     """The settings that our own clients need: the broker's address and the login."""
-    loaded = configuration.client_config(configuration.load(config))
-    return {key: value for key, value in loaded.items() if not key.startswith(_OWN)}
+    return {key: value for key, value in configuration.resolve(config).client.items() if not key.startswith(_OWN)}
 
 
 # The group's coordinator or a partition's leader is moving, or is not loaded yet.

@@ -11,9 +11,9 @@ from typing import Any, Final
 from confluent_kafka import OFFSET_END, KafkaError, KafkaException, TopicPartition
 
 from payload_stores.message_headers import headers_of
-from serde_chain import config as configuration
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.clients.seek import MOST_TOMBSTONES, EntryTimes, Moment, first_at
+from serde_chain.config import resolve
 from serde_chain.errors import ContextualError, StampError
 
 __all__ = ["offsets_at", "offsets_for_times"]
@@ -46,7 +46,7 @@ def offsets_at(
         ConfigError: The first stage of the configuration's chain is unknown.
         ContextualError: The broker does not answer, or a record did not come in time.
     """
-    times = times or EntryTimes.of_config(configuration.load(reader.config))
+    times = times or EntryTimes.of_config(resolve(reader.config))
     answers = reader.at_time(topic, partitions, time_ms)
     if times is None:
         return answers

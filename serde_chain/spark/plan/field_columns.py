@@ -13,9 +13,9 @@ from typing import Any, ClassVar, Final
 from payload_stores.plugins import require
 from serde_chain.base import DescribesFields, FieldType, RemovedHeaders, removed_headers_of
 from serde_chain.base.kinds import moves_fields
-from serde_chain.catalogue import DESERIALIZE, stage_type
+from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
-from serde_chain.config import stage_items
+from serde_chain.config import stages_of
 from serde_chain.spark.plan.arguments import FAILFAST
 from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.prerequisites import has_arrow_udfs
@@ -101,8 +101,8 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         ConfigError: The configuration is wrong, or the type of the values is unknown.
         MissingDependencyError: A package is not installed.
     """
-    items = stage_items(config, DESERIALIZE, is_key=False)
-    if not items or not moves_fields(stage_type(items[-1], DESERIALIZE)):
+    stages = stages_of(config, DESERIALIZE, is_key=False)
+    if not stages or not moves_fields(stages[-1].kind):
         return None
     with DeserializerChain.from_config(config) as chain:
         last = chain.stages[-1]

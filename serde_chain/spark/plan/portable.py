@@ -35,7 +35,7 @@ def load(source: Config | str | Path, topics: Sequence[str] = ()) -> dict[str, o
     """
     resolved = configuration.resolve(source)
     settings = _with_contents(resolved.settings, [option for option in resolved.options if option.file])
-    return with_registered(resolved, with_schemas(settings), topics)
+    return with_registered(with_schemas(settings), topics)
 
 
 def _with_contents(options: Mapping[str, object], files: list[Option[Any]]) -> dict[str, object]:

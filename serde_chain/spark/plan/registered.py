@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.catalogue import DESERIALIZE, stage_type
-from serde_chain.config import Resolved
+from serde_chain.catalogue import DESERIALIZE
+from serde_chain.config import stages_of
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.schemas.schema_registry import SchemaRegistry, is_configured, named_framing, open_registry
@@ -26,12 +26,11 @@ from serde_chain.stages.protobuf.stage import FRAMING, ProtobufDeserializer
 __all__ = ["with_registered"]
 
 
-def with_registered(resolved: Resolved, settings: Mapping[str, object], topics: Sequence[str]) -> dict[str, object]:
+def with_registered(settings: Mapping[str, object], topics: Sequence[str]) -> dict[str, object]:
     """A configuration with the messages and schemas that the registry describes.
 
     Args:
-        resolved: The configuration.
-        settings: Its settings, with the contents of files.
+        settings: The configuration, with the contents of files.
         topics: The topics, whose subjects have the schemas.
 
     Returns:
@@ -43,12 +42,11 @@ def with_registered(resolved: Resolved, settings: Mapping[str, object], topics: 
     """
     changed = dict(settings)
     for is_key in (False, True):
-        for item in resolved.of(DESERIALIZE, is_key=is_key) if topics else ():
-            kind = stage_type(item, DESERIALIZE)
-            describe = next((describe for stage, describe in _DESCRIBE if kind is stage), None)
-            if describe is not None and not item.options:
+        for stage in stages_of(settings, DESERIALIZE, is_key=is_key) if topics else ():
+            describe = next((describe for kind, describe in _DESCRIBE if stage.kind is kind), None)
+            if describe is not None and not stage.item.options:
                 side = KEY if is_key else VALUE
-                described = describe(item.settings(settings, is_key=is_key), topics, is_key)
+                described = describe(stage.settings, topics, is_key)
                 changed |= {f"{side}.{name}": value for name, value in described.items()}
     return changed
 

@@ -7,9 +7,8 @@ from typing import Any, ClassVar, Final
 
 from payload_stores.base import SupportsRetryCount
 from payload_stores.options import Option
-from payload_stores.plugins import declared
-from serde_chain.base import Data, FieldType, Stage, is_stage
-from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side, StageItem, make_stage, stage_type
+from serde_chain.base import Data, FieldType, Stage
+from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, Side, StageItem
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_fields.options import SERIALIZERS, STAGE, settings_of_stores
@@ -40,10 +39,8 @@ class LargeFields(Stage):
     def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
         """The stage's own keys, and those of the stores and of the stages for payloads."""
         options = list(cls.options)
-        for item in (StageItem.of(_MOVER), *_stage_items(config, cls._kind.side)):
-            kind = stage_type(item, cls._kind.side)
-            if isinstance(kind, type) and issubclass(kind, Stage):
-                options += declared(kind.options_for(item.settings(config, is_key=False)), item.label)
+        for stage in (_mover(config, cls._kind.side), *_payload_stages(config, cls._kind.side)):
+            options += stage.options
         return tuple(dict.fromkeys(options))
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
@@ -58,10 +55,9 @@ class LargeFields(Stage):
                 f"{STAGE} is not for keys: partitioning and compaction compare a key's bytes",
                 hint="Move fields of the value",
             )
-        side = self._kind.side
         self._chain = _payload_chain(config, self._kind)
         try:
-            self._mover = make_stage(StageItem.of(_MOVER), settings_of_stores(config), is_key=False, side=side)
+            self._mover = _mover(settings_of_stores(config), self._kind.side).make()
         except BaseException:
             self.close()
             raise
@@ -98,41 +94,46 @@ def _payload_chain(config: Mapping[str, object], kind: type[SerializerChain | De
     Raises:
         ConfigError: A stage is unknown, or is not from bytes to bytes.
     """
-    items = _stage_items(config, kind.side)
+    configured = _payload_stages(config, kind.side)
     if kind.side is DESERIALIZE:
-        items.reverse()
+        configured.reverse()
     stages: list[Callable[..., Any]] = []
     try:
-        stages += (make_stage(item, config, is_key=False, side=kind.side) for item in items)
-        return kind(stages, labels=[f"{SERIALIZERS.name}: {item.label}" for item in items]) if stages else None
+        stages += (stage.make() for stage in configured)
+        return kind(stages, labels=[f"{SERIALIZERS.name}: {stage.label}" for stage in configured]) if stages else None
     except BaseException:
         close_all(stages)
         raise
 
 
-def _stage_items(config: Mapping[str, object], side: Side) -> list[StageItem]:
+def _mover(config: Mapping[str, object], side: Side) -> ConfiguredStage:
+    return ConfiguredStage.of(StageItem.of(_MOVER), config, side, is_key=False)
+
+
+def _payload_stages(config: Mapping[str, object], side: Side) -> list[ConfiguredStage]:
     """The stages for payloads, which are from bytes to bytes."""
     items = [StageItem.of(item, SERIALIZERS.name) for item in SERIALIZERS.read(config)]
-    for at, item in enumerate(items):
-        kind = stage_type(item, side)
+    stages = ConfiguredStage.all_of(items, config, side, is_key=False)
+    for at, stage in enumerate(stages):
+        kind, item = stage.stage, stage.item
         if side is DESERIALIZE and item.options:
             # One list serves both sides, so an item may have options of the serializer alone.
-            of_writer, of_reader = (_options(stage_type(item, each)) for each in (SERIALIZE, DESERIALIZE))
+            of_writer, of_reader = (_options(stage.in_direction(each).stage) for each in (SERIALIZE, DESERIALIZE))
             kept = {
                 key: value
                 for key, value in item.options.items()
                 if any(option.matches(key) for option in of_reader)
                 or not any(option.matches(key) for option in of_writer)
             }
-            items[at] = StageItem(item.target, kept, item.key)
-        if is_stage(kind) and (kind.takes is not Data.BYTES or kind.gives is not Data.BYTES or kind.moves_payloads):
+            stages[at] = stage.with_own(kept)
+        if kind is not None and (kind.takes is not Data.BYTES or kind.gives is not Data.BYTES or kind.moves_payloads):
             raise ConfigError(
                 f"{item.label} is not for the payloads of fields: they are bytes, and stay in the store as bytes",
                 hint="Name stages from bytes to bytes, such as zstd or encrypt",
                 key=SERIALIZERS.name,
             )
-    return items
+    return stages
 
 
-def _options(kind: object) -> tuple[Option[Any], ...]:
-    return kind.options if is_stage(kind) else ()
+def _options(stage: Stage | type[Stage] | None) -> tuple[Option[Any], ...]:
+    return () if stage is None else stage.options

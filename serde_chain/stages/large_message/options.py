@@ -12,7 +12,7 @@ from payload_stores.ids import ID_STRATEGIES
 from payload_stores.options import Option, boolean, choice, integer, listing, text
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
-from serde_chain.catalogue import StageItem, find_format
+from serde_chain.catalogue import find_format, settings_of
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.record import Context
 from serde_chain.stages.large_message import offload_codecs
@@ -298,7 +298,7 @@ def format_to_write(config: Mapping[str, object], *, is_key: bool) -> tuple[Refe
 
 def with_content_ids(config: Mapping[str, object]) -> dict[str, object]:
     """A configuration whose default are content ids, if its format has them: repeated writes share their objects."""
-    of_values = StageItem("large-message", {}).settings(config, is_key=False)
+    of_values = settings_of(config, is_key=False)
     if of_values.get(ID.name) is None and "content" in find_format(FORMAT.read(of_values)).id_strategies:
         return {**config, ID.name: "content"}
     return dict(config)

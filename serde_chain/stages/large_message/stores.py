@@ -9,10 +9,9 @@ from typing import Any, Final, Self
 from weakref import ref
 
 from payload_stores.base import PayloadStore, SupportsRetryCount
-from payload_stores.kip1159 import HasOptions, is_kip_store
 from payload_stores.middleware import Cache, CachedPayloads, Deadline, Retry, Translated
 from payload_stores.options import Option
-from payload_stores.registry import StoreItem, open_store, store_class, store_options
+from payload_stores.registry import ConfiguredStore
 from serde_chain.base import Stage
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import CACHE, RETRIES, STORE, STORES, TIMEOUT
@@ -43,11 +42,12 @@ class Stores:
             spec: Anything that :func:`payload_stores.open_store` accepts.
             config: Flat configuration.
         """
-        made_of = _made_of(spec, config)
+        configured = ConfiguredStore.of(spec, config)
+        made_of = configured.made_of((TIMEOUT, RETRIES, CACHE))
         if made_of in self._made_of:
             return self.all[self._made_of.index(made_of)]
         timeout_ms = TIMEOUT.read(config)
-        store: PayloadStore = Translated(open_store(spec, config, check_keys=False))  # keys are checked elsewhere
+        store: PayloadStore = Translated(configured.open())
         try:
             if (attempts := RETRIES.read(config)) > 1:
                 # Leave room for the last attempt's worst case, where the store knows it.
@@ -75,24 +75,6 @@ class Stores:
         """Close all stores."""
         for store in self.all:
             store.close()
-
-
-def _made_of(spec: Any, config: Mapping[str, object]) -> tuple[object, dict[str, object]]:
-    """The identity of a store: its class or instance, and its settings. Equal identities make equal stores."""
-    item = StoreItem.of(spec)
-    options = (*store_options(spec), TIMEOUT, RETRIES, CACHE)
-    cls = (
-        item.target if isinstance(item.target, PayloadStore) or is_kip_store(item.target) else store_class(item.target)
-    )
-    all_settings = {**config, **item.options}
-    # A class that declares no options alone knows which keys it reads.
-    declares = isinstance(cls, HasOptions)
-    settings = {
-        key: value
-        for key, value in all_settings.items()
-        if not declares or any(option.matches(key) for option in options)
-    }
-    return cls, settings
 
 
 _shared: Final[list[tuple[Any, ref[CachedPayloads]]]] = []
@@ -179,7 +161,7 @@ def options_of_stores(config: Mapping[str, object]) -> tuple[Option[Any], ...]:
 def _options(spec: Any, key: str) -> tuple[Option[Any], ...]:
     """The options of the store configured by a key."""
     try:
-        return store_options(spec)
+        return ConfiguredStore.of(spec, {}).options
     except ConfigError as error:
         error.add_context(key=key)
         raise

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaException
 from payload_stores import ConfigError, PublishContext
 from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, PayloadStoreError, Producer, RecordContext, SerializerChain
-from serde_chain.config import client_config
+from serde_chain.config import resolve
 from serde_chain.stages.large_message import write
 from serde_chain.testing.services import KafkaBroker
 
@@ -206,13 +206,13 @@ def test_the_journal_does_not_list_what_the_store_did_not_follow(
 def test_its_own_keys_do_not_reach_the_kafka_client() -> None:
     client = {"bootstrap.servers": "127.0.0.1:1", "log_level": 0}
     settings = {**client, **config(Shelf), "value.serializers": "large-message"}
-    assert client_config({**settings, "shelf.room": "cellar"}) == client
+    assert resolve({**settings, "shelf.room": "cellar"}).client == client
     Producer({**settings, "shelf.room": "cellar"}).close()
     # A client's misspelt key is the client's to refuse.
     with pytest.raises(KafkaException, match="boostrap"):
         Producer({**settings, "boostrap.servers": "127.0.0.1:1"})
     for key in ("auot.offset.reset", "sals.username", "sls.ca.location", "BOOTSTRAP.SERVERS"):
-        assert key in client_config({**settings, key: "x"})
+        assert key in resolve({**settings, key: "x"}).client
     # So is any other one, where each store declares its keys.
     with pytest.raises(KafkaException, match=r"shelf\.room"):
         Producer({**settings, **config(MemoryStore), "shelf.room": "cellar"})

@@ -10,10 +10,10 @@ import pytest
 
 from payload_stores import ConfigError, PayloadNotFoundError, open_store
 from payload_stores.memory import MemoryStore
-from payload_stores.registry import store_class, store_options
+from payload_stores.registry import ConfiguredStore, store_class
 from payload_stores.s3 import S3Store
 from serde_chain import DeserializerChain, PayloadHandle, RecordContext, SerializerChain, UntrustedReferenceError
-from serde_chain.config import check_keys, client_config, load
+from serde_chain.config import check_keys, load, resolve
 from serde_chain.testing.services import S3Server
 from tests.cli.conftest import run
 
@@ -133,13 +133,17 @@ def test_the_options_of_an_item_come_first(tmp_path: Path) -> None:
 @pytest.mark.parametrize("target", ["s3", "payload_stores.s3.S3Store", S3Store])
 def test_a_class_is_named_in_any_way(target: object) -> None:
     assert store_class({"class": target}) is S3Store
-    options = {option.name: option.required for option in store_options({"class": target, "s3.prefix": "p/"})}
+    options = {
+        option.name: option.required for option in ConfiguredStore.of({"class": target, "s3.prefix": "p/"}, {}).options
+    }
     assert (options["s3.bucket"], options["s3.region"], options["large.message.trusted.references"]) == (
         True,
         False,
         False,
     )
-    options = {option.name: option.required for option in store_options({"class": target, "s3.bucket": "b"})}
+    options = {
+        option.name: option.required for option in ConfiguredStore.of({"class": target, "s3.bucket": "b"}, {}).options
+    }
     assert not options["s3.bucket"]
 
 
@@ -169,7 +173,7 @@ def test_a_wrong_item_is_refused(item: dict[str, object], message: str) -> None:
 def test_keys_of_items_are_not_keys_of_the_client(tmp_path: Path) -> None:
     config = {"value.serializers": "bytes, large-message", STORE: folder(tmp_path), "linger.ms": 5}
     check_keys(config)
-    assert client_config(config) == {"linger.ms": 5}
+    assert resolve(config).client == {"linger.ms": 5}
 
 
 TOML = """
