@@ -1,4 +1,4 @@
-"""Avro's own limits, as in docs/spark-execution.md: records that claim more memory than there is cannot be read."""
+"""Avro's own limits, as in docs/spark-cluster.md: records that claim more memory than there is cannot be read."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.full
 
-PAGE = Path(__file__).parents[3] / "docs" / "spark-execution.md"
+PAGE = Path(__file__).parents[3] / "docs" / "spark-cluster.md"
 
 # Java's options are those of a process.
 PROGRAM = """
