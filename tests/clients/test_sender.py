@@ -453,4 +453,4 @@ def test_a_process_ends_at_once_and_says_what_was_not_sent(count: int, said: str
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=15, check=True, cwd=ROOT
     )
     assert done.stdout == "ready\n"
-    assert f"{said}: the process ends while payloads are being uploaded" in done.stderr
+    assert f"{said}: the process ends before; wait until flush() returns 0" in done.stderr
