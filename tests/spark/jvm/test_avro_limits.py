@@ -37,7 +37,8 @@ print("all of them were refused")
 @pytest.mark.timeout(300)  # a process with a Spark session of its own
 def test_claims_above_the_limits_are_records_that_cannot_be_read() -> None:
     """A process with a Spark session of its own."""
-    [options] = re.findall(r"^spark\.executor\.extraJavaOptions = (.*)$", PAGE.read_text(), re.MULTILINE)
+    page = PAGE.read_text().replace("\\\n", "")
+    [options] = re.findall(r"^spark\.executor\.extraJavaOptions = (.*)$", page, re.MULTILINE)
     kinds = ["string", "bytes", {"type": "array", "items": "int"}, {"type": "map", "values": "int"}]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([options, *kinds])],
