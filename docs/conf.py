@@ -7,6 +7,8 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from docutils import nodes
+
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -48,6 +50,7 @@ copybutton_prompt_is_regexp = True
 def setup(app: Sphinx) -> None:
     """Offer the benchmarks' pages as files; show a banner on each page, until CHANGELOG.md has a version."""
     app.connect("source-read", _offer_files)
+    app.connect("doctree-read", _dash)
     log = Path(__file__).parent.parent / "CHANGELOG.md"
     if not re.search(r"^## \[\d", log.read_text(encoding="utf-8"), re.MULTILINE):
         app.connect("html-page-context", _announce)
@@ -56,6 +59,13 @@ def setup(app: Sphinx) -> None:
 def _offer_files(_app: Sphinx, _page: str, source: list[str]) -> None:
     """Pages outside this folder are links in the repository, and downloads on the site."""
     source[0] = source[0].replace("](../benchmarks/", "](path:../benchmarks/")
+
+
+def _dash(_app: Sphinx, page: nodes.document) -> None:
+    """Sphinx puts two hyphens between a parameter and its description."""
+    for text in list(page.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
 def _announce(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object) -> None:

@@ -8,7 +8,7 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["folded_log", "with_log", "without_log"]
+__all__ = ["folded_log", "plain", "with_log", "without_log"]
 
 # With one of these, the user has chosen where the log goes.
 _CHOSEN: Final = ("logger", "log_cb", "log_level", "log.queue", "debug")
@@ -19,7 +19,7 @@ _MOST: Final = 100
 _FAILED: Final = r"(?s)FAIL \[.*?\] \[.*?\]: (?:\w+Coordinator: )?(?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: (?P<what>.*)"
 # Of other failures, the text itself has the reason: a login that is refused, a certificate.
 _NO_ANSWER: Final = r"Connect to |Failed to resolve |Connection setup timed out"
-_AFTER: Final = r" ?\(after \d+ms in state \w+[^)]*\)"
+_AFTER: Final = r" ?\(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)"
 _ADDRESS: Final = r"ipv[46]#\S+"
 
 
@@ -34,7 +34,7 @@ class _Folded(logging.Filter):
         failed = re.fullmatch(_FAILED, record.getMessage())
         if failed is None:
             return True
-        text, now = re.sub(_AFTER, "", failed["what"]), time.monotonic()
+        text, now = plain(failed["what"]), time.monotonic()
         # A name such as localhost may have several addresses.
         logged_at = self._seen.get(key := f"{failed['broker']} {re.sub(_ADDRESS, '', text)}")
         if logged_at is not None and now - logged_at < _FOLD_S:
@@ -46,6 +46,11 @@ class _Folded(logging.Filter):
         end = "" if text.endswith(("?", ".")) else "."
         record.msg, record.args = f"{failed['broker']}: {text}{hint}{end} The client keeps trying", ()
         return True
+
+
+def plain(text: str) -> str:
+    """A failure of a connection without the time that it took, and how often it occurred."""
+    return re.sub(_AFTER, "", text)
 
 
 def folded_log(name: str) -> logging.Logger:

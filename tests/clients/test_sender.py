@@ -87,11 +87,18 @@ def client() -> Client:
     return Client()
 
 
+def wait_until(sender: Sender, condition: Callable[[], bool]) -> None:
+    """Wait until changes that the sender tells have brought something about: none of them may be missing."""
+    while True:
+        changed = threading.Event()
+        sender.call_on_change(changed.set)
+        if condition():
+            return
+        assert changed.wait(SECONDS), f"{len(sender)} records are left"
+
+
 def drain(sender: Sender) -> None:
-    until = time.monotonic() + SECONDS
-    while not sender.is_idle or sender.is_cleaning:
-        assert time.monotonic() < until, f"{len(sender)} records are left"
-        sender.wait(0.1)
+    wait_until(sender, lambda: sender.is_idle and not sender.is_cleaning)
 
 
 def put(sender: Sender, step: Any, topic: str = "t", on_delivery: Callable[..., Any] | None = None) -> Outgoing:
@@ -112,10 +119,7 @@ def test_records_leave_in_call_order_per_topic(client: Client) -> None:
     put(sender, b"4")
     put(sender, third, "u")
     assert second.begun.wait(SECONDS), "they run side by side"
-    until = time.monotonic() + SECONDS
-    while not sender.is_clear("u"):
-        assert time.monotonic() < until
-        sender.wait(0.1)
+    wait_until(sender, lambda: sender.is_clear("u"))
     assert client.sent == {"u": [b"[other]"]}
     assert len(sender) == 4
     first.ended()
@@ -253,10 +257,7 @@ def test_purge_drops_what_waits_and_nothing_that_comes_later(client: Client) -> 
     put(sender, b"2", on_delivery=told.append)
     sender.purge(RuntimeError("purged"))
     put(sender, b"3")
-    until = time.monotonic() + SECONDS
-    while len(sender):
-        assert time.monotonic() < until
-        sender.wait(0.1)
+    wait_until(sender, lambda: len(sender) == 0)
     assert sender.serve() == 2
     assert [str(error) for error in told] == ["purged"] * 2
     running.ended()
@@ -453,4 +454,4 @@ def test_a_process_ends_at_once_and_says_what_was_not_sent(count: int, said: str
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=15, check=True, cwd=ROOT
     )
     assert done.stdout == "ready\n"
-    assert f"{said}: the process ends while payloads are being uploaded" in done.stderr
+    assert f"{said}: the process ends before; wait until flush() returns 0" in done.stderr

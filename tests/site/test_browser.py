@@ -7,7 +7,9 @@ from playwright.sync_api import Browser, expect
 
 from tests.browsers import BROKEN_IMAGES, OVERFLOW, watched
 
-CUT = "[...document.querySelectorAll('.highlight-python pre')].some(code => code.scrollWidth > code.clientWidth + 1)"
+CUT = "[...document.querySelectorAll('.highlight pre')].some(code => code.scrollWidth > code.clientWidth + 1)"
+HIDDEN = """[...document.querySelectorAll('.genindextable td')].some(
+    cell => cell.getBoundingClientRect().right > innerWidth)"""
 NO_CUE = """[...document.querySelectorAll('.table-wrapper')].some(table =>
     table.scrollWidth > table.clientWidth + 1 && !getComputedStyle(table).backgroundImage.includes('gradient'))"""
 
@@ -28,6 +30,8 @@ def test_pages_load_whole(width: int, site: Path, address: str, browser: Browser
                 faults.append(f"{path} is wider than {width} pixels")
             if width >= 1280 and page.evaluate(CUT):
                 faults.append(f"{path} has programs that are cut at {width} pixels")
+            if page.evaluate(HIDDEN):
+                faults.append(f"{path} has a column beyond {width} pixels")
             if page.evaluate(NO_CUE):
                 faults.append(f"{path} has a table that goes on without a shadow at {width} pixels")
     assert faults == []

@@ -46,6 +46,12 @@ def test_options_keep_their_hyphens(site: Path) -> None:
     assert "protoc --descriptor_set_out" in (site / "configuration.html").read_text(encoding="utf-8")
 
 
+def test_parameters_have_dashes(site: Path) -> None:
+    page = (site / "api" / "clients.html").read_text(encoding="utf-8")
+    assert " -- " not in page
+    assert "<strong>topic</strong> \N{EN DASH} Topic." in page
+
+
 def test_names_of_modules_are_not_underlined(site: Path) -> None:
     rules = (site / "_static" / "pygments.css").read_text(encoding="utf-8").splitlines()
     assert [rule for rule in rules if "underline" in rule and "Generic.Underline" not in rule] == []

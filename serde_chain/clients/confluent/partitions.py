@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from payload_stores.client_log import plain
 from payload_stores.message_headers import headers_of
 from payload_stores.plugins import require
 from serde_chain import config as configuration
@@ -393,7 +394,7 @@ class PartitionReader:
 
     def _problem(self, what: str, error: Any) -> str:
         """The text of an error with the client's last report, since a timeout does not know its reason."""
-        known = f" ({self._last_error})" if self._last_error and self._last_error != error.str() else ""
+        known = f" ({plain(self._last_error)})" if self._last_error and self._last_error != error.str() else ""
         return f"{what}: {error.str()}{known}"
 
     def _deadline(self, began: float) -> float:

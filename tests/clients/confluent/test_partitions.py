@@ -21,6 +21,8 @@ def test_a_broker_that_is_not_there_may_be_later() -> None:
     ):
         reader.count("topic")
     assert caught.value.transient
+    assert "state CONNECT" not in str(caught.value)
+    assert str(caught.value).count("failed: Connection refused") == 1
 
 
 def test_what_comes_from_a_new_place_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,7 +130,8 @@ def test_hook_of_certificates() -> None:
 
 def steps() -> list[tuple[str, str]]:
     """Instructions of the container file, with what they are given."""
-    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in block("dockerfile").splitlines()]
+    lines = block("dockerfile").replace("\\\n", "").splitlines()
+    return [(line.partition(" ")[0], line.partition(" ")[2]) for line in lines]
 
 
 @pytest.mark.servers

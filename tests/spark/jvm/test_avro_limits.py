@@ -1,4 +1,4 @@
-"""Avro's own limits, as in docs/spark-execution.md: records that claim more memory than there is cannot be read."""
+"""Avro's own limits, as in docs/spark-cluster.md: records that claim more memory than there is cannot be read."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import pytest
 
 pytestmark = pytest.mark.full
 
-PAGE = Path(__file__).parents[3] / "docs" / "spark-execution.md"
+PAGE = Path(__file__).parents[3] / "docs" / "spark-cluster.md"
 
 # Java's options are those of a process.
 PROGRAM = """
@@ -37,7 +37,8 @@ print("all of them were refused")
 @pytest.mark.timeout(300)  # a process with a Spark session of its own
 def test_claims_above_the_limits_are_records_that_cannot_be_read() -> None:
     """A process with a Spark session of its own."""
-    [options] = re.findall(r"^spark\.executor\.extraJavaOptions = (.*)$", PAGE.read_text(), re.MULTILINE)
+    page = PAGE.read_text().replace("\\\n", "")
+    [options] = re.findall(r"^spark\.executor\.extraJavaOptions = (.*)$", page, re.MULTILINE)
     kinds = ["string", "bytes", {"type": "array", "items": "int"}, {"type": "map", "values": "int"}]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, json.dumps([options, *kinds])],
