@@ -15,7 +15,7 @@ from payload_stores.kip1159 import HasOptions, KipPayloadStore, KipStore, is_kip
 from payload_stores.options import CLIENT_PREFIXES, UNDECLARED, Option, nearest
 from payload_stores.plugins import Catalogue, Item, configure, declared, make
 
-__all__ = ["STORES", "ConfiguredStore", "StoreItem", "open_store", "store_class"]
+__all__ = ["STORES", "ConfiguredStore", "StoreItem", "open_store"]
 
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")  # RFC 3986, in the canonical lower case
 _KIP: Final = "org.apache.kafka.common.serialization.largemessage."
@@ -151,19 +151,6 @@ class ConfiguredStore:
         return opened
 
 
-def store_class(spec: object) -> type[PayloadStore | KipPayloadStore]:
-    """Find the class of a payload store: a subclass of ``PayloadStore``, or a class with KIP-1159's methods.
-
-    Args:
-        spec: Short name, entry point name, Java class name, dotted path, the class, or a mapping with one of these
-            under ``class``.
-
-    Raises:
-        ConfigError: The name is unknown, or not a payload store.
-    """
-    return _class(StoreItem.of(spec).target)
-
-
 def _class(target: object) -> type[PayloadStore | KipPayloadStore]:
     cls: Any = STORES.find(target) if isinstance(target, str) else target
     if is_kip_class(cls) or (isinstance(cls, type) and issubclass(cls, PayloadStore)):
@@ -185,9 +172,10 @@ def open_store(
     """Open a payload store.
 
     Args:
-        name_or_class: Anything :func:`store_class` accepts, or a configured instance, which is returned unchanged;
-            one that has only the methods of KIP-1159's interface, in a ``PayloadStore`` around it.
-            Options in a mapping override those of the configuration: ``{"class": "s3", "s3.bucket": "archive"}``.
+        name_or_class: Short name, entry point name, Java class name, dotted path, or the class: a subclass of
+            ``PayloadStore``, or a class with KIP-1159's methods. A mapping has one of these under ``class``; its other
+            options override those of the configuration: ``{"class": "s3", "s3.bucket": "archive"}``. Or a configured
+            instance, which is returned unchanged; one that has only the KIP's methods, in a ``PayloadStore`` around it.
         config: Flat mapping of dotted keys. Other stores, stages and clients may have keys in it too.
         check_keys: Refuse unknown keys with a prefix of the store's options, such as ``s3.bukket``. False for a
             configuration that is checked, or where another class has options with this prefix.

@@ -10,7 +10,7 @@ import pytest
 
 from payload_stores import ConfigError, PayloadNotFoundError, open_store
 from payload_stores.memory import MemoryStore
-from payload_stores.registry import ConfiguredStore, store_class
+from payload_stores.registry import ConfiguredStore
 from payload_stores.s3 import S3Store
 from serde_chain import DeserializerChain, PayloadHandle, RecordContext, SerializerChain, UntrustedReferenceError
 from serde_chain.config import check_keys, load, resolve
@@ -132,18 +132,16 @@ def test_the_options_of_an_item_come_first(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("target", ["s3", "payload_stores.s3.S3Store", S3Store])
 def test_a_class_is_named_in_any_way(target: object) -> None:
-    assert store_class({"class": target}) is S3Store
-    options = {
-        option.name: option.required for option in ConfiguredStore.of({"class": target, "s3.prefix": "p/"}, {}).options
-    }
+    store = ConfiguredStore.of({"class": target, "s3.prefix": "p/"}, {})
+    assert store.target is S3Store
+    options = {option.name: option.required for option in store.options}
     assert (options["s3.bucket"], options["s3.region"], options["large.message.trusted.references"]) == (
         True,
         False,
         False,
     )
-    options = {
-        option.name: option.required for option in ConfiguredStore.of({"class": target, "s3.bucket": "b"}, {}).options
-    }
+    store = ConfiguredStore.of({"class": target, "s3.bucket": "b"}, {})
+    options = {option.name: option.required for option in store.options}
     assert not options["s3.bucket"]
 
 
