@@ -372,10 +372,9 @@ class ConfiguredStage:
             hint = "Pass an instance, or a class that takes its settings in configure(config, is_key)"
             stage = make(stage, item.label, arguments, hint=hint)
             if isinstance(stage, SupportsConfigure):
+                own = dict(self.settings)  # which a stage may change
                 with self.named_as_written():
-                    configure(
-                        stage, item.label, self.settings, self.is_key, signature="configure(self, config, is_key)"
-                    )
+                    configure(stage, item.label, own, self.is_key, signature="configure(self, config, is_key)")
         elif item.options:
             raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
         if not callable(stage):

@@ -132,6 +132,8 @@ def _is_unresolved(stage: ConfiguredStage) -> bool:
             return True
         target = stage.item.target
         return isinstance(target, str) and stage.side.catalogue.nearest(target) is None
+    except ContextualError:  # a package is not installed: the stage is known
+        return False
     return False
 
 

@@ -4,12 +4,16 @@ import json
 import os
 import sys
 import tomllib
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from payload_stores.options import Option
+from payload_stores.plugins import require
+from serde_chain import Serializer
 from serde_chain.cli.doctor.examine import examine
 from serde_chain.cli.mistakes import checked, mistakes
 from serde_chain.cli.positions import lines_of
@@ -311,6 +315,23 @@ def test_a_package_that_is_missing_is_reported_beside_other_mistakes(monkeypatch
     wrong = mistakes({"value.serializers": "strng, encrypt", "encryption.keys": "k = env:KEY"})
     assert [type(error) for error in wrong] == [ConfigError, MissingDependencyError]
     assert "serde-chain[encryption]" in str(wrong[1])
+
+
+class Tagged(Serializer[bytes]):
+    """Requires a package as soon as its options are determined."""
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        require("absent_package", "tags")
+        return cls.options
+
+    def __call__(self, data: bytes | None, ctx: object = None, /) -> bytes | None:
+        return data
+
+
+def test_a_package_that_the_options_require_is_reported_once() -> None:
+    wrong = mistakes({"value.serializers": [Tagged], "linger.ms": -4})
+    assert [type(error) for error in wrong] == [MissingDependencyError, ConfigError]
 
 
 def test_lines_of_a_configuration_in_bakdatas_keys(tmp_path: Path) -> None:

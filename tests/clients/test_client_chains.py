@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -71,6 +71,19 @@ def test_a_configuration_is_read_once(read: Any, times: int, monkeypatch: pytest
     monkeypatch.setattr(Asked, "times", 0)
     read({"value.serializers": [Asked, "large-message"], "large.message.payload.store.class": "memory"})
     assert Asked.times == times
+
+
+class Taking(Asked):
+    """Takes its option out of the mapping."""
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        self.word = cast("dict[str, object]", config).pop("asked.word")
+
+
+def test_a_stage_may_change_the_settings_that_it_gets() -> None:
+    resolved = resolve({"value.serializers": [Taking], "asked.word": "some"})
+    chains = [SerializerChain.from_config(resolved) for _ in range(2)]
+    assert [chain.stages[0].word for chain in chains] == ["some", "some"]
 
 
 def test_a_clients_defaults_stay_its_own() -> None:
