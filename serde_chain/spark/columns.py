@@ -12,8 +12,8 @@ from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.plan.arguments import as_topics, check_engine, check_mode
-from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.kafka import CONTEXT, ColumnOrName, as_column, called, typed_columns
+from serde_chain.spark.plan.opened import OpenedChain, open_chain
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.plan.reading import FieldPlan, ReadPlan
@@ -22,7 +22,7 @@ from serde_chain.spark.plan.types import arrow_of
 from serde_chain.spark.reading import read_field
 from serde_chain.spark.udfs import make_function
 
-__all__ = ["ColumnOrName", "deserialize", "deserialize_udf", "plan_values"]
+__all__ = ["ColumnOrName", "deserialize", "deserialize_udf", "open_values"]
 
 
 def deserialize(
@@ -72,9 +72,10 @@ def deserialize(
     check_packages()
     check_engine(engine)
     mode, loaded = check_mode(mode), load(config, () if schema is not None else as_topics(topics))
-    field = plan_values(loaded, schema)
+    chain = open_values(loaded, schema)
+    field = chain.whole
     _check_headers(field, given=headers is not None)
-    choice = choose(loaded, field, engine=engine, mode=mode, topics=as_topics(topics))
+    choice = choose(chain, field, engine=engine, mode=mode, topics=as_topics(topics))
     beside = typed_columns(headers=headers, topic=topic, partition=partition, offset=offset, key=key)
     columns = {VALUE: as_column(value), **beside}
     return called("deserialize", value, read_field("deserialize", loaded, columns, field, choice, mode=mode))
@@ -110,7 +111,7 @@ def deserialize_udf(
     """
     check_packages()
     mode, loaded = check_mode(mode), load(config)
-    field, names = plan_values(loaded, schema), (VALUE, "headers", *CONTEXT, KEY)
+    field, names = open_values(loaded, schema).whole, (VALUE, "headers", *CONTEXT, KEY)
     function = make_function("deserialize", ReadPlan(loaded, names, field, None, (), mode), kind=kind)
 
     def call(*columns: ColumnOrName) -> Column:
@@ -131,9 +132,9 @@ def _check_headers(field: FieldPlan, *, given: bool) -> None:
         )
 
 
-def plan_values(config: dict[str, object], schema: DataType | str | None) -> FieldPlan:
-    """The plan for values, by the configuration and the user's type."""
-    field = plan_field(config, is_key=False, given=None if schema is None else arrow_of(schema))
-    if field is None:
+def open_values(config: dict[str, object], schema: DataType | str | None) -> OpenedChain:
+    """The chain of values, by the configuration and the user's type."""
+    chain = open_chain(config, is_key=False, given=None if schema is None else arrow_of(schema))
+    if chain is None:
         raise ConfigError("the configuration names no value.deserializers", key="value.deserializers")
-    return field
+    return chain

@@ -16,14 +16,14 @@ from serde_chain.spark.field_columns import in_steps, read_for_steps
 from serde_chain.spark.jvm.decode import any_of, crossing, is_bad, message, read_natively
 from serde_chain.spark.own_steps import in_own_step
 from serde_chain.spark.plan.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
-from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
-from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.field_columns import FieldsPlan
 from serde_chain.spark.plan.frame import optional_column, types_of
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.plan.reading import RETRIES, FieldPlan, changed_columns, reads_apart
-from serde_chain.spark.plan.reading_engine import Choice, choose
+from serde_chain.spark.plan.reading import changed_columns
+from serde_chain.spark.plan.reading_engine import Choice
+from serde_chain.spark.plan.records import RecordsPlan, plan_records
 from serde_chain.spark.plan.types import as_nullable
 from serde_chain.spark.reading import read_field, without_removed
 from serde_chain.spark.udfs import run_in_workers
@@ -92,10 +92,9 @@ def decode(
             hint=f'Set mode="{PERMISSIVE}" too',
             key="raw",
         )
-    loaded = load(config, as_topics(topics))
-    value, by_column = plan_value(loaded, mode, counts=retries)
-    key = plan_field(loaded, is_key=True)
-    if value is None and key is None:
+    named = as_topics(topics)
+    plan = plan_records(load(config, named), mode=mode, engine=engine, topics=named, counts=retries)
+    if not plan.chains:
         raise ConfigError(
             "the configuration names neither value.deserializers nor key.deserializers",
             hint='Set value.deserializers, for example to "large-message, zstd, avro"',
@@ -104,8 +103,7 @@ def decode(
 
     def transform(frame: DataFrame) -> DataFrame:
         """Decode the Kafka columns of a DataFrame."""
-        adds = (ERROR, *((RAW,) if raw else ()), *((RETRIES,) if retries else ()))
-        columns = _columns(frame, value, key, adds=adds)
+        columns = _columns(frame, plan, adds=(ERROR, *((RAW,) if raw else ()), *plan.counted))
         if not tombstones:
             frame = frame.where(columns[VALUE].isNotNull())
         if not raw:
@@ -114,18 +112,10 @@ def decode(
         return done.withColumn(RAW, functions.when(functions.col(ERROR).isNotNull(), functions.col(RAW)))
 
     def decoded(frame: DataFrame, columns: Mapping[str, Column]) -> DataFrame:
-        choices = {
-            KEY if field.is_key else VALUE: choose(
-                loaded, field, engine=engine, mode=mode, topics=as_topics(topics), session=frame.sparkSession
-            )
-            for field in (key, value)
-            if field is not None
-        }
-        counted = (RETRIES,) if retries else ()
-        fields = {KEY: key, VALUE: value}
-        if reads_apart(fields.values(), mode, counts=retries):
-            return _apart(frame, columns, loaded, choices, fields, by_column=by_column, nullable=tombstones)
-        return _decoded(frame, columns, loaded, choices, fields, mode=mode, counted=counted)
+        choices = plan.choices(frame.sparkSession)
+        if plan.reads_apart:
+            return _apart(frame, columns, plan, choices, nullable=tombstones)
+        return _decoded(frame, columns, plan, choices)
 
     return transform
 
@@ -137,11 +127,9 @@ decode_kafka = decode
 def _apart(
     frame: DataFrame,
     columns: Mapping[str, Column],
-    config: dict[str, object],
+    plan: RecordsPlan,
     choices: Mapping[str, Choice],
-    fields: Mapping[str, FieldPlan | None],
     *,
-    by_column: FieldsPlan | str | None,
     nullable: bool,
 ) -> DataFrame:
     """Decode checked columns, each by itself: Spark drops those that a query does not use, with their payloads.
@@ -149,19 +137,16 @@ def _apart(
     Args:
         frame: As for :func:`_decoded`, like the other arguments.
         columns: The columns.
-        config: Flat configuration.
+        plan: The plan.
         choices: The engines.
-        fields: The plans.
-        by_column: The columns of the value to fetch by themselves.
         nullable: Whether there may be tombstones.
     """
     check_worker_python(frame.sparkSession)
-    plans = {name: field for name, field in fields.items() if field is not None}
     made = {
-        name: read_field("decode", config, columns, field, choices[name], mode=FAILFAST, once=False)
-        for name, field in plans.items()
+        name: read_field("decode", plan.config, columns, field, choices[name], mode=FAILFAST, once=False)
+        for name, field in plan.plans.items()
     }
-    removed = [(columns[name], each) for name, field in plans.items() for each in field.removes or ()]
+    removed = [(columns[name], each) for name, field in plan.plans.items() for each in field.removes or ()]
     # Spark would take a name within a lambda function for the new column.
     work = frame.withColumn(f"{_DECODED}_headers", without_removed(columns["headers"], removed))
     made["headers"] = functions.col(f"{_DECODED}_headers")
@@ -171,42 +156,33 @@ def _apart(
         if name in made:
             column = f"{_DECODED}_{name}"
             step, own = {column: made[name]}, choices[name].crosses
-            if name == VALUE and isinstance(by_column, FieldsPlan):
+            if name == VALUE and isinstance(plan.fields, FieldsPlan):
                 # What Python returns may be null where a value came.
                 exists = (columns[VALUE] if choices[VALUE].native else made[VALUE]).isNotNull()
                 # No earlier stage removes the header that names the fields: Spark need not compute those that are left.
-                step, own = read_for_steps(column, made[VALUE], exists, _context(columns), by_column), True
+                step, own = read_for_steps(column, made[VALUE], exists, _context(columns), plan.fields), True
             work = in_own_step(work, step, beside=VALUE) if own else work.withColumns(step)
             made[name] = functions.col(column)
     steps = [f"{_DECODED}_{name}" for name in made]
-    if isinstance(by_column, FieldsPlan):
-        work, changed, more = _by_column(work, made, columns, config, by_column, nullable=nullable)
+    if isinstance(plan.fields, FieldsPlan):
+        work, changed, more = _by_column(work, made, columns, plan.config, plan.fields, nullable=nullable)
         made |= changed
         steps += more
     return work.withColumns(made).drop(*steps)
 
 
 def _decoded(
-    frame: DataFrame,
-    columns: Mapping[str, Column],
-    config: dict[str, object],
-    choices: Mapping[str, Choice],
-    fields: Mapping[str, FieldPlan | None],
-    *,
-    mode: str,
-    counted: tuple[str, ...],
+    frame: DataFrame, columns: Mapping[str, Column], plan: RecordsPlan, choices: Mapping[str, Choice]
 ) -> DataFrame:
     """Decode checked columns, each row with one engine.
 
     Args:
         frame: The DataFrame.
         columns: Its columns by their names in Spark's Kafka source.
-        config: Flat configuration.
-        choices: The engines of ``key`` and ``value``; fields not here stay unchanged.
-        fields: Their plans.
-        mode: The mode.
-        counted: Requested columns of numbers.
+        plan: The plan for keys and values; fields not in it stay unchanged.
+        choices: Their engines.
     """
+    mode, fields = plan.mode, plan.plans
     context: dict[str, Column] = {name: columns[name] for name in CONTEXT if name in columns}
     # A row with one field that passes through Python does so as a whole.
     native = choices if all(choice.native for choice in choices.values()) else {}
@@ -217,10 +193,10 @@ def _decoded(
     work = frame
     if others is not None:
         check_worker_python(frame.sparkSession)
-        value, key = fields[VALUE], fields[KEY]
-        gives = (*changed_columns(columns, value, key, mode), *counted)
+        value, key = fields.get(VALUE), fields.get(KEY)
+        gives = (*changed_columns(columns, value, key, mode), *plan.counted)
         sent = _sent(columns, native, with_keys=key is not None)
-        given = run_in_workers("decode", config, sent, value=value, key=key, gives=gives, mode=mode, where=others)
+        given = run_in_workers("decode", plan.config, sent, value=value, key=key, gives=gives, mode=mode, where=others)
         work = work.withColumn(_DECODED, given)
 
     def merged(name: str, own: Column) -> Column:
@@ -231,9 +207,9 @@ def _decoded(
 
     errors: list[Column] = []
     read: dict[str, Column] = {}
-    for name in choices:
-        field, data, own = fields[name], columns[name], functions.lit(None)
-        if name in native and field is not None:
+    for name, field in fields.items():
+        data, own = columns[name], functions.lit(None)
+        if name in native:
             own = read_natively(native[name], data, field, mode=mode, context=context)
         # A separate step, since it is used several times below.
         work = work.withColumn(f"{_DECODED}_{name}", merged(name, own))
@@ -241,7 +217,7 @@ def _decoded(
         if name in native:
             errors.append(functions.when(is_bad(data, read[name]), message(native[name], data, context, name)))
     made = {name: merged(name, column) for name, column in columns.items() if name in gives} | read
-    made |= {name: merged(name, functions.lit(0).cast("bigint")) for name in counted}
+    made |= {name: merged(name, functions.lit(0).cast("bigint")) for name in plan.counted}
     if mode != FAILFAST:
         said = functions.nullif(functions.concat_ws("; ", *errors), functions.lit(""))
         work = work.withColumn(f"{_DECODED}_error", merged("error", said))
@@ -251,7 +227,7 @@ def _decoded(
         else:
             made[ERROR] = error
     # The other columns are unchanged, whatever their names.
-    steps = (_DECODED, f"{_DECODED}_error", *(f"{_DECODED}_{name}" for name in choices))
+    steps = (_DECODED, f"{_DECODED}_error", *(f"{_DECODED}_{name}" for name in fields))
     return work.withColumns(made).drop(*steps)
 
 
@@ -301,9 +277,7 @@ def _by_column(
     return work, {VALUE: value, "headers": left}, names
 
 
-def _columns(
-    frame: DataFrame, value: FieldPlan | None, key: FieldPlan | None, *, adds: tuple[str, ...]
-) -> dict[str, Column]:
+def _columns(frame: DataFrame, plan: RecordsPlan, *, adds: tuple[str, ...]) -> dict[str, Column]:
     """The columns of a DataFrame, by their names in Spark's Kafka source.
 
     Where Spark does not tell them before it runs the query, it finds out itself which of them exist. The result of
@@ -312,8 +286,8 @@ def _columns(
     Raises:
         ConfigError: The DataFrame is not from Spark's Kafka source, or already has columns to be added.
     """
-    needed = {"value"} | ({"key"} if key is not None else set())
-    if any(field is not None and (field.needs_headers or field.adds_headers) for field in (value, key)):
+    needed = {VALUE, *plan.plans}
+    if any(field.needs_headers or field.adds_headers for field in plan.plans.values()):
         needed.add("headers")
     types = types_of(frame, {*KAFKA, *adds})
     if types is None:

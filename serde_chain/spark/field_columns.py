@@ -13,8 +13,9 @@ from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.spark.own_steps import in_own_step
 from serde_chain.spark.plan.arguments import FAILFAST, check_mode
-from serde_chain.spark.plan.field_columns import FetchPlan, FieldsPlan, plan_fields
+from serde_chain.spark.plan.field_columns import FetchPlan, FieldsPlan, fetches_fields, plan_fields
 from serde_chain.spark.plan.kafka import ColumnOrName, as_column, called, typed_columns
+from serde_chain.spark.plan.opened import open_chain
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.plan.types import spark_of
@@ -73,7 +74,8 @@ def resolve_fields(
     """
     check_packages()
     mode, loaded = check_mode(mode), load(config)
-    plan = plan_fields(loaded)
+    chain = open_chain(loaded, is_key=False) if fetches_fields(loaded) else None
+    plan = None if chain is None else plan_fields(chain)
     if plan is None:
         raise ConfigError(
             "the last stage of the configuration fetches no fields",

@@ -11,8 +11,8 @@ from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import VALUE
 from serde_chain.spark.plan.arguments import check_mode
-from serde_chain.spark.plan.fields import plan_references
 from serde_chain.spark.plan.kafka import HEADERS, KAFKA, ColumnOrName, as_column, called, typed_columns
+from serde_chain.spark.plan.opened import plan_references
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.prerequisites import check_packages
 from serde_chain.spark.udfs import run_in_workers

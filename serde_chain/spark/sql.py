@@ -12,7 +12,7 @@ from pyspark.sql.types import DataType
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.columns import plan_values
+from serde_chain.spark.columns import open_values
 from serde_chain.spark.plan.arguments import check_mode
 from serde_chain.spark.plan.kafka import CONTEXT, KAFKA
 from serde_chain.spark.plan.portable import load
@@ -61,7 +61,7 @@ def register(
             f"{name!r} cannot be the name of a function", hint="Use letters, digits and underscores", key="name"
         )
     loaded = load(config)
-    values = plan_values(loaded, schema)
+    values = open_values(loaded, schema).whole
     plan = ReadPlan(loaded, _COLUMNS, values, None, (), check_mode(mode))
     function, field = plain_udf(name, DECODE, plan, result_type(plan))
     inner = f"__serde_chain_{name}"

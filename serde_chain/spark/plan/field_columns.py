@@ -11,20 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
 from payload_stores.plugins import require
-from serde_chain.base import DescribesFields, FieldType, RemovedHeaders, removed_headers_of
+from serde_chain.base import FieldType
 from serde_chain.base.kinds import moves_fields
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.chain import DeserializerChain
 from serde_chain.config import stages_of
-from serde_chain.spark.plan.arguments import FAILFAST
-from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.opened import FetchingStage, OpenedChain
 from serde_chain.spark.plan.prerequisites import has_arrow_udfs
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.stages.large_fields.paths import Pattern, leaves, template
 from serde_chain.wire.large_fields import HEADER, Path
 
-__all__ = ["MOST_COLUMNS", "FetchPlan", "FieldColumn", "FieldsPlan", "plan_fields", "plan_value"]
+__all__ = ["MOST_COLUMNS", "FetchPlan", "FieldColumn", "FieldsPlan", "fetches_fields", "plan_fields"]
 
 # Each of them is a step of its own in a query's plan, with a pass through Python.
 MOST_COLUMNS: Final = 20
@@ -87,38 +85,32 @@ class FetchPlan:
     python: str = field(default_factory=lambda: sys.executable)
 
 
-def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
+def fetches_fields(config: Mapping[str, object]) -> bool:
+    """Whether the last stage of ``value.deserializers`` fetches fields."""
+    stages = stages_of(config, DESERIALIZE, is_key=False)
+    return bool(stages) and moves_fields(stages[-1].kind)
+
+
+def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
     """Plan the columns to fetch by themselves.
 
     Args:
-        config: Flat configuration.
+        chain: The chain of values.
 
     Returns:
-        The plan; the reason if fields can only be fetched with the rest of the value; None if the last stage of
-        ``value.deserializers`` fetches no fields.
-
-    Raises:
-        ConfigError: The configuration is wrong, or the type of the values is unknown.
-        MissingDependencyError: A package is not installed.
+        The plan; the reason if fields can only be fetched with the rest of the value; None if the last stage fetches no
+        fields.
     """
-    stages = stages_of(config, DESERIALIZE, is_key=False)
-    if not stages or not moves_fields(stages[-1].kind):
+    whole, last = chain.whole, chain.fetching
+    if last is None:
         return None
-    with DeserializerChain.from_config(config) as chain:
-        last = chain.stages[-1]
-        before = chain.stages[-2] if len(chain.stages) > 1 else None
-        kind = before.field_type() if isinstance(before, DescribesFields) else None
-        markers, count = last.marker_headers(), len(chain.stages) - 1
-        removes = removed_headers_of(chain.stages[:-1])
-        own = config if last.configured is None else last.configured[0]
-    whole = plan_field(config, is_key=False)
-    if (missing := _why_without_header(markers, removes)) is not None:
+    if (missing := _why_without_header(last)) is not None:
         return missing
     if not has_arrow_udfs():
         return "pyspark has no Arrow UDFs"
-    if whole is None or kind is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
+    if last.value_type is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
         return "the fields are unknown before the values are read"
-    wanted, others = _divide(kind, PATHS.read(own))
+    wanted, others = _divide(last.value_type, PATHS.read(last.config))
     columns = _columns(whole.arrow_type, wanted)
     if isinstance(columns, str):
         return columns
@@ -126,50 +118,21 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         is_key=False,
         arrow_type=whole.arrow_type,
         needs_headers=whole.needs_headers,
-        stages=count,
+        stages=len(chain.stages) - 1,
         restores=whole.restores,
-        removes=removes,
+        removes=last.removed_before,
     )
     within = [column.path for column in columns]
     left_out = (path for path in others if not any(_names(path)[: len(above)] == above for above in within))
-    return FieldsPlan(value, columns, tuple(map(template, left_out)), markers)
+    return FieldsPlan(value, columns, tuple(map(template, left_out)), last.markers)
 
 
-def plan_value(
-    config: Mapping[str, object], mode: str, *, counts: bool = False
-) -> tuple[FieldPlan | None, FieldsPlan | str | None]:
-    """Plan how values are read, and their fields.
-
-    Args:
-        config: Flat configuration.
-        mode: The mode.
-        counts: Whether the requests for a record are counted with it.
-
-    Returns:
-        The plan for values; None if the configuration names no stages for them. The plan of :func:`plan_fields`.
-
-    Raises:
-        ConfigError: The configuration is wrong, or the type of the values is unknown.
-        MissingDependencyError: A package is not installed.
-    """
-    fields = plan_fields(config)
-    # First what no other configuration changes.
-    if fields is not None and mode != FAILFAST:
-        fields = f"{mode} checks all fields of a record"
-    elif fields is not None and counts:
-        fields = "their requests are counted"
-    elif isinstance(fields, FieldsPlan):
-        if fields.value.removes is not None:
-            return fields.value, fields
-        fields = "an earlier stage may change any header"
-    return plan_field(config, is_key=False), fields
-
-
-def _why_without_header(markers: frozenset[str], removes: Sequence[RemovedHeaders] | None) -> str | None:
+def _why_without_header(last: FetchingStage) -> str | None:
     """Why records with references may not have the header that tells of them; None if they do."""
-    if markers != {HEADER}:
+    if last.markers != {HEADER}:
         return f"the last stage marks records with references by another header than {HEADER}"
-    return f"an earlier stage removes {HEADER}" if any(HEADER in each.names for each in removes or ()) else None
+    is_removed = any(HEADER in each.names for each in last.removed_before or ())
+    return f"an earlier stage removes {HEADER}" if is_removed else None
 
 
 def _divide(kind: FieldType, patterns: Sequence[Pattern] | None) -> tuple[list[Path], list[Path]]:

@@ -16,8 +16,6 @@ from typing import Final
 
 from pyspark.sql import SparkSession, functions
 
-from serde_chain.base.kinds import moves_fields
-from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import schema_id
 from serde_chain.schemas.framing import Framing
@@ -31,8 +29,8 @@ from serde_chain.schemas.schema_registry import (
     open_registry,
 )
 from serde_chain.spark.plan.arguments import ARROW, AUTO, NATIVE, PERMISSIVE
-from serde_chain.spark.plan.fields import plan_first_stages
 from serde_chain.spark.plan.frame import is_refusal
+from serde_chain.spark.plan.opened import OpenedChain
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.spark.plan.spark_avro import (
     aliases_not_told_apart,
@@ -116,7 +114,7 @@ class _NotNativeError(Exception):
 
 
 def choose(
-    config: Mapping[str, object],
+    chain: OpenedChain,
     field: FieldPlan,
     *,
     engine: str,
@@ -127,7 +125,7 @@ def choose(
     """Choose the engine for keys or values.
 
     Args:
-        config: Flat configuration.
+        chain: The chain.
         field: The plan for the engine ``arrow``.
         engine: ``auto``, ``arrow`` or ``native``.
         mode: The mode.
@@ -141,8 +139,7 @@ def choose(
     if engine == ARROW:
         return Choice(ARROW, "as requested")
     try:
-        with DeserializerChain.from_config(config, is_key=field.is_key) as chain:
-            choice = _native(chain, field, mode=mode, topics=topics, only_if_faster=engine == AUTO)
+        choice = _native(chain, field, mode=mode, topics=topics, only_if_faster=engine == AUTO)
         if choice.kind == "avro":
             _try(choice, field, mode, session or SparkSession.getActiveSession(), is_requested=engine == NATIVE)
     except _NotNativeError as reason:
@@ -184,18 +181,14 @@ def _warn(message: str) -> None:
     _log.warning("%s", message)
 
 
-def _native(
-    chain: DeserializerChain, field: FieldPlan, *, mode: str, topics: Sequence[str], only_if_faster: bool
-) -> Choice:
-    stages, with_fields = list(chain.stages[: field.stages]), frozenset[str]()
-    if moves_fields(stages[-1]):
-        with_fields = stages.pop().marker_headers()
-    count, last = len(stages) - 1, stages[-1]
-    first = plan_first_stages(chain, count, is_key=field.is_key).markers if count else frozenset()
-    if first is None:
-        raise _NotNativeError(f"all records pass through Python for {chain.labels[count - 1]}")
-    markers = first | with_fields
-    label, follows = chain.labels[count], ", Python follows references" if markers else ""
+def _native(chain: OpenedChain, field: FieldPlan, *, mode: str, topics: Sequence[str], only_if_faster: bool) -> Choice:
+    last, label = chain.reader, chain.labels[chain.reader_at]
+    if chain.first_markers is None:
+        raise _NotNativeError(f"all records pass through Python for {chain.labels[chain.reader_at - 1]}")
+    markers = chain.first_markers
+    if chain.fetching is not None and field.stages is None:  # otherwise steps of their own fetch the fields
+        markers |= chain.fetching.markers
+    follows = ", Python follows references" if markers else ""
     for kind, stage in (("string", StringDeserializer), ("bytes", BytesDeserializer)):
         if type(last) is stage:
             if kind == "string" and not hasattr(functions, "is_valid_utf8"):

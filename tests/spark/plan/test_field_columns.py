@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from serde_chain.base import Data, Deserializer
-from serde_chain.spark.plan.field_columns import FieldsPlan, plan_fields, plan_value
+from serde_chain.spark.plan.field_columns import FieldsPlan
+from serde_chain.spark.plan.records import RecordsPlan, plan_records
 from tests.spark.stages_of_a_user import OwnMark, Voids
 
 Config = dict[str, Any]
@@ -31,6 +32,10 @@ def schema(*names: str) -> str:
     return json.dumps({"type": "record", "name": "R", "fields": [{"name": name, "type": "bytes"} for name in names]})
 
 
+def planned(config: Config, mode: str = "FAILFAST", *, counts: bool = False) -> RecordsPlan:
+    return plan_records(config, mode=mode, engine="auto", topics=(), counts=counts)
+
+
 @pytest.mark.parametrize(
     ("stages", "reason"),
     [
@@ -40,9 +45,8 @@ def schema(*names: str) -> str:
     ],
 )
 def test_headers_that_do_not_tell_of_references(config: Config, stages: list[Any], reason: str) -> None:
-    value, fields = plan_value(config | {"value.deserializers": stages}, "FAILFAST")
-    assert value is not None
-    assert (value.stages, fields) == (None, reason)
+    plan = planned(config | {"value.deserializers": stages})
+    assert (plan.plans["value"].stages, plan.fields) == (None, reason)
 
 
 def test_the_reason_is_one_that_counts(config: Config) -> None:
@@ -50,16 +54,15 @@ def test_the_reason_is_one_that_counts(config: Config) -> None:
     config |= {"value.deserializers": "avro, large-fields"}
     many = config | {"avro.schema": schema(*(f"f{at}" for at in range(21)))}
     several = "21 columns may hold references: name those that do in large.fields.paths"
-    assert plan_fields(many) == several
     for settings in (config, many):
-        assert plan_value(settings, "PERMISSIVE")[1] == "PERMISSIVE checks all fields of a record"
-        assert plan_value(settings, "FAILFAST", counts=True)[1] == "their requests are counted"
-    assert plan_value(many, "FAILFAST")[1] == several
-    assert isinstance(plan_value(config, "FAILFAST")[1], FieldsPlan)
+        assert planned(settings, "PERMISSIVE").fields == "PERMISSIVE checks all fields of a record"
+        assert planned(settings, counts=True).fields == "their requests are counted"
+    assert planned(many).fields == several
+    assert isinstance(planned(config).fields, FieldsPlan)
 
 
 def test_values_that_are_unions(config: Config) -> None:
     of_two = [json.loads(schema("stamp")), {**json.loads(schema("stamp")), "name": "S"}]
     config |= {"value.deserializers": "avro, large-fields", "avro.schema": json.dumps(of_two)}
-    assert plan_fields(config) == "the values are unions"
-    assert plan_fields(config | {"value.deserializers": "avro"}) is None
+    assert planned(config).fields == "the values are unions"
+    assert planned(config | {"value.deserializers": "avro"}).fields is None

@@ -7,7 +7,7 @@ import pytest
 
 from serde_chain import DeserializerChain
 from serde_chain.base import Deserializer, RemovedHeaders, removed_headers_of
-from serde_chain.spark.plan.fields import plan_field
+from serde_chain.spark.plan.opened import open_chain
 from serde_chain.spark.plan.reading import changed_columns, reads_apart
 from serde_chain.stages.primitives import StringDeserializer
 
@@ -18,7 +18,8 @@ BAKDATA = RemovedHeaders("__large.message.backed.value", COMPRESSION | {"__large
 
 def plan(stages: Any, path: Path, **options: Any) -> Any:
     store = {"large.message.payload.store.class": "local", "local.path": str(path)}
-    return plan_field({**store, **options, "value.deserializers": stages}, is_key=False)
+    chain = open_chain({**store, **options, "value.deserializers": stages}, is_key=False)
+    return None if chain is None else chain.whole
 
 
 def test_stages_declare_what_they_remove(tmp_path: Path) -> None:
@@ -35,9 +36,9 @@ def test_stages_declare_what_they_remove(tmp_path: Path) -> None:
 
 def test_keys_have_headers_of_their_own(tmp_path: Path) -> None:
     store = {"large.message.payload.store.class": "local", "local.path": str(tmp_path)}
-    field = plan_field({**store, "key.deserializers": "large-message, string"}, is_key=True)
-    assert field is not None
-    assert [each.mark for each in field.removes or ()] == ["large-message-key", "__large.message.backed.key"]
+    chain = open_chain({**store, "key.deserializers": "large-message, string"}, is_key=True)
+    assert chain is not None
+    assert [each.mark for each in chain.whole.removes or ()] == ["large-message-key", "__large.message.backed.key"]
 
 
 class Undeclared(StringDeserializer):

@@ -16,7 +16,6 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from serde_chain import DeserializerChain, SerializerChain
-from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.reading import ReadPlan
 from serde_chain.spark.plan.writing import WritePlan
 from serde_chain.spark.worker import chains
@@ -24,6 +23,7 @@ from serde_chain.spark.worker.decode import decode_batches
 from serde_chain.spark.worker.encode import encode_batches
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 from tests.schemas.contexts import context_registry
+from tests.spark.records import whole_plan
 from tests.stages.avro.test_ugly_schemas import joined, records, text
 from tests.stages.avro.ugly import Ugly
 from tests.stages.protobuf.random_messages import is_flat
@@ -99,7 +99,7 @@ def test_messages_of_protobuf(tmp_path: Path, seeds: range) -> None:
             data = [*(message.SerializeToString(deterministic=True) for message in messages), None]
             config = described(kind, tmp_path / str(seed) / f"{kind.DESCRIPTOR.full_name}.desc")
             reading, writing = ({**config, f"value.{side}": "protobuf"} for side in ("deserializer", "serializer"))
-            field = plan_field(reading, is_key=False)
+            field = whole_plan(reading, is_key=False)
             plan = ReadPlan(reading, ("value",), field, None, gives=(), mode="FAILFAST", python=sys.executable)
             parts = decode_batches(pickle.dumps(plan), iter([(pa.array(data, pa.binary()),)]))
             column = pa.concat_arrays(list(parts))

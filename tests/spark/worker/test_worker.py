@@ -17,20 +17,20 @@ import pytest
 from payload_stores.errors import PayloadNotFoundError, PayloadStoreUnavailableError
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.errors import ConfigError, DecodeError, MissingDependencyError, SerializationError
-from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.portable import load
 from serde_chain.spark.plan.reading import FieldPlan, ReadPlan
 from serde_chain.spark.worker import chains as opened
 from serde_chain.spark.worker import decode as worker
 from serde_chain.spark.worker.decode import decode_batches
+from tests.spark.records import whole_plan
 
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 COLUMNS = ("value", "headers", "topic", "partition", "offset", "key")
 
 
 def plan(config: Mapping[str, object], *, mode: str = "FAILFAST", whole: bool = False, given: Any = None) -> bytes:
-    value = plan_field(config, is_key=False, given=given)
-    key = plan_field(config, is_key=True) if whole else None
+    value = whole_plan(config, is_key=False, given=given)
+    key = whole_plan(config, is_key=True) if whole else None
     gives = (
         (*(("key",) if key else ()), "value", "headers", *(("error",) if mode != "FAILFAST" else ())) if whole else ()
     )
@@ -223,6 +223,7 @@ from pathlib import Path
 import pyarrow as pa
 from serde_chain.spark.plan.reading import FieldPlan, ReadPlan
 from serde_chain.spark.worker.decode import decode_batches
+from tests.spark.records import whole_plan
 
 class Stage:
     def __init__(self):
@@ -360,7 +361,7 @@ def test_payloads_are_fetched_in_growing_steps(tmp_path: Path) -> None:
 
 
 def test_batches_that_the_jvm_reads_itself_pass_no_stage(monkeypatch: pytest.MonkeyPatch) -> None:
-    value = plan_field({"value.deserializer": "string"}, is_key=False)
+    value = whole_plan({"value.deserializer": "string"}, is_key=False)
     whole = ReadPlan({"value.deserializer": "string"}, COLUMNS, value, None, ("value", "headers"), "FAILFAST")
     skipping = pickle.dumps(replace(whole, skips=True))
     headers, strings, numbers = pa.array([[], []], HEADERS), pa.nulls(2, pa.string()), pa.nulls(2, pa.int64())

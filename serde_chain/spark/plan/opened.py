@@ -1,14 +1,24 @@
-"""Plans for reading keys and values: the driver builds each chain first, to find mistakes and the column's type."""
+"""Chains as the driver knows them: each is opened once, to find mistakes and the column's type, and described."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from payload_stores.plugins import require
 from serde_chain.arrow.loop import declared_type
-from serde_chain.base import Data, Deserializer, Stage, SupportsFetch, removed_headers_of
-from serde_chain.base.kinds import moves_whole_payloads
+from serde_chain.base import (
+    Data,
+    DescribesFields,
+    Deserializer,
+    FieldType,
+    RemovedHeaders,
+    Stage,
+    SupportsFetch,
+    removed_headers_of,
+)
+from serde_chain.base.kinds import moves_fields, moves_whole_payloads
 from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.framing import NONE
@@ -22,11 +32,58 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, read_schema
 from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
-__all__ = ["plan_field", "plan_first_stages", "plan_references"]
+__all__ = ["FetchingStage", "OpenedChain", "open_chain", "plan_references"]
 
 
-def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None) -> FieldPlan | None:
-    """Plan all stages of a chain.
+@dataclass(frozen=True)
+class FetchingStage:
+    """A chain's last stage, which fetches fields.
+
+    Attributes:
+        config: Its flat configuration.
+        markers: The headers of which every record with references has at least one.
+        value_type: The type of the values that it takes; None if it is unknown before they are read.
+        removed_before: The headers that earlier stages remove; None if they may change headers in other ways.
+    """
+
+    config: Mapping[str, object] = field(repr=False)
+    markers: frozenset[str]
+    value_type: FieldType | None
+    removed_before: tuple[RemovedHeaders, ...] | None
+
+
+@dataclass(frozen=True)
+class OpenedChain:
+    """What the driver keeps of a chain that it has opened and closed: all that plans and engines depend on.
+
+    Attributes:
+        whole: The plan for all stages.
+        stages: The stages, closed: for their classes, and for the settings of this library's own.
+        labels: Their names in messages.
+        first_markers: Headers of which every record that the stages before :attr:`reader` change has at least one;
+            None if they may change any record.
+        fetching: The last stage, if it fetches fields.
+    """
+
+    whole: FieldPlan
+    stages: tuple[Any, ...]
+    labels: tuple[str, ...]
+    first_markers: frozenset[str] | None
+    fetching: FetchingStage | None
+
+    @property
+    def reader_at(self) -> int:
+        """The position of the stage that reads bytes as values: the last one that does not fetch fields."""
+        return _reader_at(self.stages)
+
+    @property
+    def reader(self) -> Any:
+        """The stage at this position."""
+        return self.stages[self.reader_at]
+
+
+def open_chain(config: Mapping[str, object], *, is_key: bool, given: Any = None) -> OpenedChain | None:
+    """Open a chain, describe it, and close it.
 
     Args:
         config: Flat configuration.
@@ -34,7 +91,7 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
         given: The user's ``pyarrow.DataType``, which overrides the chain's.
 
     Returns:
-        The plan; None if the configuration names no stages for this field.
+        The description; None if the configuration names no stages for this field.
 
     Raises:
         ConfigError: The configuration is wrong, or the type is unknown.
@@ -44,7 +101,14 @@ def plan_field(config: Mapping[str, object], *, is_key: bool, given: Any = None)
         if not chain.stages:
             return None
         kind = _type_of(chain, is_key=is_key) if given is None else given
-        return _plan(chain, None, is_key=is_key, arrow_type=kind, given=given is not None)
+        count = _reader_at(chain.stages)
+        return OpenedChain(
+            _plan(chain, None, is_key=is_key, arrow_type=kind, given=given is not None),
+            chain.stages,
+            chain.labels,
+            _plan_of_bytes(chain, count, is_key=is_key).markers if count else frozenset(),
+            _fetching(chain, config),
+        )
 
 
 def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan | None:
@@ -56,17 +120,27 @@ def plan_references(config: Mapping[str, object], *, is_key: bool) -> FieldPlan 
     """
     with DeserializerChain.from_config(config, is_key=is_key) as chain:
         moving = [at for at, stage in enumerate(chain.stages, 1) if moves_whole_payloads(stage)]
-        return plan_first_stages(chain, moving[0], is_key=is_key) if moving else None
+        return _plan_of_bytes(chain, moving[0], is_key=is_key) if moving else None
 
 
-def plan_first_stages(chain: DeserializerChain, count: int, *, is_key: bool) -> FieldPlan:
-    """Plan the first stages of a chain, which return bytes.
+def _reader_at(stages: tuple[Any, ...]) -> int:
+    return max(len(stages) - 1 - moves_fields(stages[-1]), 0)
 
-    Args:
-        chain: The chain.
-        count: Number of stages.
-        is_key: Whether the chain is for keys.
-    """
+
+def _fetching(chain: DeserializerChain, config: Mapping[str, object]) -> FetchingStage | None:
+    last, before = chain.stages[-1], chain.stages[:-1]
+    if not moves_fields(last):
+        return None
+    return FetchingStage(
+        config if last.configured is None else last.configured[0],
+        last.marker_headers(),
+        before[-1].field_type() if before and isinstance(before[-1], DescribesFields) else None,
+        removed_headers_of(before),
+    )
+
+
+def _plan_of_bytes(chain: DeserializerChain, count: int, *, is_key: bool) -> FieldPlan:
+    """Plan the first stages of a chain, which return bytes."""
     return _plan(chain, count, is_key=is_key, arrow_type=require("pyarrow", "spark").binary())
 
 
