@@ -10,15 +10,15 @@ from pyspark.sql import DataFrame
 
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.plan.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
-from serde_chain.spark.plan.field_columns import FieldsPlan
-from serde_chain.spark.plan.frame import types_of
-from serde_chain.spark.plan.opened import OpenedChain
-from serde_chain.spark.plan.portable import load
-from serde_chain.spark.plan.reading_engine import why_not_compiled
-from serde_chain.spark.plan.records import plan_records
-from serde_chain.spark.plan.writing import open_setup, with_defaults
-from serde_chain.spark.plan.writing_engine import choose_writing
+from serde_chain.spark.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
+from serde_chain.spark.chains.opened import OpenedChain
+from serde_chain.spark.chains.portable import load
+from serde_chain.spark.columns.frame import types_of
+from serde_chain.spark.fields.planning import FieldsPlan
+from serde_chain.spark.reading.engine import why_not_compiled
+from serde_chain.spark.reading.records import plan_records
+from serde_chain.spark.writing.engine import choose_writing
+from serde_chain.spark.writing.plan import open_setup, with_defaults
 from serde_chain.stages.avro.stage import AvroDeserializer
 
 __all__ = ["explain"]

@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.spark.plan.reading import ReadPlan
-from serde_chain.spark.worker.decode import decode_batches
+from serde_chain.spark.chains.plan import ReadPlan
+from serde_chain.spark.reading.worker import decode_batches
 from tests.memory import peak_bytes, reset_peak
 from tests.spark.records import whole_plan
 

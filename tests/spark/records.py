@@ -6,8 +6,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.spark.plan.opened import open_chain
-from serde_chain.spark.plan.reading import FieldPlan
+from serde_chain.spark.chains.opened import open_chain
+from serde_chain.spark.chains.plan import FieldPlan
 
 KAFKA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "

@@ -16,8 +16,8 @@ from payload_stores.memory import MemoryStore
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.errors import SerializationError
 from serde_chain.spark import decode
-from serde_chain.spark.plan.reading import ReadPlan
-from serde_chain.spark.worker.decode import decode_batches
+from serde_chain.spark.chains.plan import ReadPlan
+from serde_chain.spark.reading.worker import decode_batches
 from serde_chain.testing.services import S3Server, SchemaRegistry
 from tests.http_servers import reply, serve
 from tests.spark.records import KAFKA, whole_plan
