@@ -82,20 +82,20 @@ _COMMANDS: Final = {
 }
 # Of engine and mode, or engine and kind, each value of both.
 _SPARK: Final = {
-    "tests/spark/jvm/test_avro_rules.py::test_aliases": (
+    "tests/spark/reading/test_avro_rules.py::test_aliases": (
         "of a sibling", "of a sibling that is missing", "of another type",
     ),
-    "tests/spark/jvm/test_avro_rules.py::test_moments": ("array", "union"),
-    "tests/spark/jvm/test_native.py::test_auto_takes_the_compiled_reader_beside_a_python_step": (
+    "tests/spark/reading/test_avro_rules.py::test_moments": ("array", "union"),
+    "tests/spark/reading/test_native.py::test_auto_takes_the_compiled_reader_beside_a_python_step": (
         "large-message, avro",
     ),
-    "tests/spark/jvm/test_native.py::test_decode_gives_what_the_other_engine_gives": (
+    "tests/spark/reading/test_native.py::test_decode_gives_what_the_other_engine_gives": (
         "avro, large-message-FAILFAST", "avro-PERMISSIVE", "avro, large-message-DROPMALFORMED",
     ),
-    "tests/spark/jvm/test_native.py::test_names_that_are_one_to_spark": (
+    "tests/spark/reading/test_native.py::test_names_that_are_one_to_spark": (
         "FAILFAST-names0", "PERMISSIVE-names1", "DROPMALFORMED-names0",
     ),
-    "tests/spark/jvm/test_native.py::test_records_that_cannot_be_read": ("none",),
+    "tests/spark/reading/test_native.py::test_records_that_cannot_be_read": ("none",),
     "tests/spark/test_bad_input.py::test_a_store_that_is_down_for_a_while": ("DROPMALFORMED",),
     "tests/spark/test_bad_input.py::test_columns_of_nothing_but_null": (
         "FAILFAST-arrow", "PERMISSIVE-native", "DROPMALFORMED-arrow",

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
 from pyspark.sql import DataFrame
 
-from serde_chain.chain import DeserializerChain
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE
-from serde_chain.spark.plan.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
-from serde_chain.spark.plan.field_columns import FieldsPlan, plan_value
-from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.frame import types_of
-from serde_chain.spark.plan.portable import load
-from serde_chain.spark.plan.reading import reads_apart
-from serde_chain.spark.plan.reading_engine import choose, why_not_compiled
-from serde_chain.spark.plan.writing import open_setup, with_defaults
-from serde_chain.spark.plan.writing_engine import choose_writing
+from serde_chain.spark.arguments import ARROW, NATIVE, as_topics, check_engine, check_mode
+from serde_chain.spark.chains.opened import OpenedChain
+from serde_chain.spark.chains.portable import load
+from serde_chain.spark.columns.frame import types_of
+from serde_chain.spark.fields.planning import FieldsPlan
+from serde_chain.spark.reading.engine import why_not_compiled
+from serde_chain.spark.reading.records import plan_records
+from serde_chain.spark.writing.engine import choose_writing
+from serde_chain.spark.writing.plan import open_setup, with_defaults
 from serde_chain.stages.avro.stage import AvroDeserializer
 
 __all__ = ["explain"]
@@ -62,17 +61,14 @@ def explain(
     loaded = load(config, () if writes is not None else named)
     if writes is not None:
         return _explain_writing(loaded, writes, engine, named)
-    value, fetched = plan_value(loaded, mode)
-    plans = [field for field in (plan_field(loaded, is_key=True), value) if field is not None]
-    choices = {
-        KEY if field.is_key else VALUE: choose(loaded, field, engine=engine, mode=mode, topics=named) for field in plans
-    }
-    together = None if reads_apart(plans, mode, counts=False) else "decode"
+    plan = plan_records(loaded, mode=mode, engine=engine, topics=named)
+    choices = plan.choices()
+    together = None if plan.reads_apart else "decode"
     words = _in_words({name: (choice.engine, choice.reason) for name, choice in choices.items()}, together)
-    if fetched is not None:
-        words = f"{words}\nfields: {_of_fields(fetched)}"
-    fields = [name for name, choice in choices.items() if choice.engine == ARROW]
-    return "\n".join([words, *dict.fromkeys(_compiled(loaded, fields))])
+    if plan.fields is not None:
+        words = f"{words}\nfields: {_of_fields(plan.fields)}"
+    in_python = [plan.chains[name] for name, choice in choices.items() if choice.engine == ARROW]
+    return "\n".join([words, *dict.fromkeys(_compiled(in_python))])
 
 
 def _of_fields(fetched: FieldsPlan | str) -> str:
@@ -81,15 +77,12 @@ def _of_fields(fetched: FieldsPlan | str) -> str:
     return f"each fetched by the queries that use it ({', '.join(column.name for column in fetched.columns)})"
 
 
-def _compiled(config: Mapping[str, object], fields: Sequence[str]) -> Iterator[str]:
-    """What reads the Avro of each field."""
-    for field in fields:
-        with DeserializerChain.from_config(config, is_key=field == KEY) as chain:
-            for stage in chain.stages:
-                if not isinstance(stage, AvroDeserializer):
-                    continue
-                why = why_not_compiled(stage)
-                yield "avro: compiled" if why is None else f"avro: fastavro, record by record ({why})"
+def _compiled(chains: Iterable[OpenedChain]) -> Iterator[str]:
+    """What reads the Avro of each chain."""
+    for stage in (stage for chain in chains for stage in chain.stages):
+        if isinstance(stage, AvroDeserializer):
+            why = why_not_compiled(stage)
+            yield "avro: compiled" if why is None else f"avro: fastavro, record by record ({why})"
 
 
 def _explain_writing(config: Mapping[str, object], frame: DataFrame, engine: str, topics: tuple[str, ...]) -> str:

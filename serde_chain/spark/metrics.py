@@ -12,11 +12,11 @@ from pyspark.sql.types import BinaryType, DataType, LongType, StringType
 
 from serde_chain.errors import ConfigError
 from serde_chain.record import VALUE
-from serde_chain.spark.plan.frame import optional_column, types_of
-from serde_chain.spark.plan.kafka import HEADERS
-from serde_chain.spark.plan.reading import RETRIES
-from serde_chain.spark.plan.types import as_nullable
-from serde_chain.spark.unreadable import ERROR
+from serde_chain.spark.columns.frame import optional_column, types_of
+from serde_chain.spark.columns.kafka import HEADERS
+from serde_chain.spark.columns.types import as_nullable
+from serde_chain.spark.reading.unreadable import ERROR
+from serde_chain.spark.udfs.retries import RETRIES
 from serde_chain.wire import hop, kip1159
 
 __all__ = ["observe"]

@@ -18,9 +18,9 @@ from serde_chain.arrow import Batch
 from serde_chain.cli.doctor.offline import compiled
 from serde_chain.record import VALUE
 from serde_chain.spark import explain
-from serde_chain.spark.plan.writing import WritePlan
-from serde_chain.spark.worker import chains as worker_chains
-from serde_chain.spark.worker.encode import encode_batches
+from serde_chain.spark.chains import worker as worker_chains
+from serde_chain.spark.writing.plan import WritePlan
+from serde_chain.spark.writing.worker import encode_batches
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.native import Native, library

@@ -22,7 +22,7 @@ from serde_chain import (
     SchemaRegistryError,
     SerializerChain,
 )
-from serde_chain.spark.plan.portable import load
+from serde_chain.spark.chains.portable import load
 from serde_chain.stages.protobuf.schema import descriptor_text
 from serde_chain.testing.services import SchemaRegistry
 from tests.schemas.contexts import ContextRegistry, context_registry

@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from serde_chain import RecordContext, SerializerChain
-from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.reading import ReadPlan
-from serde_chain.spark.worker.decode import decode_batches
+from serde_chain.spark.chains.plan import ReadPlan
+from serde_chain.spark.reading.worker import decode_batches
 from tests.memory import peak_bytes, reset_peak
+from tests.spark.records import whole_plan
 
 COUNT = 12
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -67,7 +67,7 @@ def main(last: str, folder: str, size: int) -> None:
         (path.parent / f"{path.name}-{at}").hardlink_to(path)
     columns = pa.array(references, pa.binary()), pa.concat_arrays([headers] * COUNT)
     del values, one
-    plan = ReadPlan(config, ("value", "headers"), plan_field(config, is_key=False), None, (), "FAILFAST", "")
+    plan = ReadPlan(config, ("value", "headers"), whole_plan(config, is_key=False), None, (), "FAILFAST", "")
     pickled = pickle.dumps(plan)
     list(decode_batches(pickled, iter([few])))
     gc.collect()

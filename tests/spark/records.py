@@ -6,6 +6,8 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from serde_chain import RecordContext, SerializerChain
+from serde_chain.spark.chains.opened import open_chain
+from serde_chain.spark.chains.plan import FieldPlan
 
 KAFKA = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -27,3 +29,9 @@ def row(value: Any, headers: list[Any], at: int, key: bytes | None = None) -> tu
 def kafka(spark: SparkSession, rows: list[tuple[Any, ...]]) -> DataFrame:
     """The records, in one partition."""
     return spark.createDataFrame(rows, KAFKA).coalesce(1)
+
+
+def whole_plan(config: Mapping[str, object], *, is_key: bool = False, given: Any = None) -> FieldPlan | None:
+    """The plan for all stages of a chain."""
+    chain = open_chain(config, is_key=is_key, given=given)
+    return None if chain is None else chain.whole

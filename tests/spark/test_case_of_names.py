@@ -10,7 +10,7 @@ from pyspark.sql.functions import lit
 
 from serde_chain import ConfigError
 from serde_chain.spark import dead_letters, decode, encode, observe
-from serde_chain.spark.plan.kafka import HEADERS
+from serde_chain.spark.columns.kafka import HEADERS
 
 CONFIG = {"key.deserializer": "string", "value.deserializer": "string", "value.serializers": "bytes, zstd"}
 OTHER_CASE = """SELECT binary('k') AS Key, binary('v') AS Value, 7L AS OFFSET, 'x' AS Other,

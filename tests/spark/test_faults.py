@@ -16,12 +16,11 @@ from payload_stores.memory import MemoryStore
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.errors import SerializationError
 from serde_chain.spark import decode
-from serde_chain.spark.plan.fields import plan_field
-from serde_chain.spark.plan.reading import ReadPlan
-from serde_chain.spark.worker.decode import decode_batches
+from serde_chain.spark.chains.plan import ReadPlan
+from serde_chain.spark.reading.worker import decode_batches
 from serde_chain.testing.services import S3Server, SchemaRegistry
 from tests.http_servers import reply, serve
-from tests.spark.records import KAFKA
+from tests.spark.records import KAFKA, whole_plan
 
 MODES = ("FAILFAST", "PERMISSIVE", "DROPMALFORMED")
 COLUMNS = ("value", "headers", "topic", "partition", "offset", "key")
@@ -35,7 +34,7 @@ def rows(config: Mapping[str, object], mode: str, value: bytes, headers: list[An
     """What becomes of one record."""
     gives = ("value", "headers", *(("error",) if mode != "FAILFAST" else ()))
     plan = ReadPlan(
-        config, COLUMNS, plan_field(config, is_key=False), None, gives=gives, mode=mode, python=sys.executable
+        config, COLUMNS, whole_plan(config, is_key=False), None, gives=gives, mode=mode, python=sys.executable
     )
     listed = [{"key": name, "value": data} for name, data in headers or []]
     columns = (

@@ -15,7 +15,7 @@ from pyspark.sql.pandas import types
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from serde_chain.spark import deserialize
-from serde_chain.spark.plan import types as plan_types
+from serde_chain.spark.columns import types as plan_types
 
 NOON = datetime(2024, 7, 1, 12, 30, 0, 123456, tzinfo=UTC)
 LONG_AGO = datetime(1812, 2, 29, 1, 2, 3, 4000, tzinfo=UTC)

@@ -14,7 +14,7 @@ from pyspark.sql.avro.functions import from_avro
 
 from serde_chain import ConfigError, Consumer, Producer, RecordContext, SerializerChain
 from serde_chain.spark import decode, deserialize, encode, explain, resolve, resolve_fields
-from serde_chain.spark.plan.types import as_nullable
+from serde_chain.spark.columns.types import as_nullable
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.spark.test_decode import kafka as records
 from tests.spark.test_decode import plan_of, source

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from serde_chain import DeserializerChain, RecordContext, SerializerChain
 from serde_chain.errors import ContextualError
 from serde_chain.spark import decode
-from serde_chain.spark.plan.types import as_nullable
+from serde_chain.spark.columns.types import as_nullable
 from serde_chain.testing.services import S3Server
 from tests.spark.records import encoded, kafka, row
 from tests.spark.test_large_fields import Requests, counted

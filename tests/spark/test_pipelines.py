@@ -18,7 +18,7 @@ from pyspark.sql.utils import is_remote
 
 from serde_chain import ConfigError, Consumer, Producer
 from serde_chain.spark import dead_letters, decode, encode, explain, observe
-from serde_chain.spark.plan.frame import types_of
+from serde_chain.spark.columns.frame import types_of
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.testing.services.spark import spark_environment, spark_jars
 from tests.spark.records import encoded, kafka, row

@@ -12,8 +12,8 @@ from pyspark.sql.functions import col, lit, struct
 from serde_chain.clients.limits import KEY_ROOM, largest_value
 from serde_chain.clients.topic_limits import TopicLimits
 from serde_chain.spark import decode, encode, offload, serialize_udf
-from serde_chain.spark.plan.portable import load
-from serde_chain.spark.plan.writing import asking, open_setup
+from serde_chain.spark.chains.portable import load
+from serde_chain.spark.writing.plan import asking, open_setup
 from serde_chain.testing.services import KafkaBroker
 from tests.conftest import NewTopic
 

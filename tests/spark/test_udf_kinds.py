@@ -11,7 +11,7 @@ from pyspark.sql.functions import col, lit, struct
 
 from serde_chain import ConfigError, DeserializerChain, MissingDependencyError, RecordContext, SerializerChain
 from serde_chain.spark import deserialize_udf, serialize, serialize_udf
-from serde_chain.spark.plan.prerequisites import has_arrow_udfs
+from serde_chain.spark.prerequisites import has_arrow_udfs
 
 SCHEMA = {
     "type": "record",

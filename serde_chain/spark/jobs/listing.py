@@ -13,14 +13,14 @@ from pyspark.sql import DataFrame, SparkSession
 from payload_stores.plugins import require
 from serde_chain.jobs.folders import Listed, pages_of
 from serde_chain.jobs.sweeping import store_failed
-from serde_chain.spark.plan.jobs import LISTED, ListingPlan
-from serde_chain.spark.udfs import map_batches
-from serde_chain.spark.worker.listing import listed_schema
+from serde_chain.spark.jobs.plan import LISTED, ListingPlan
+from serde_chain.spark.jobs.worker import listed_schema
+from serde_chain.spark.udfs.make import map_batches
 
 __all__ = ["Pages", "list_on_executors", "table_of"]
 
 _PAGE: Final = 20_000
-_WORK: Final = "serde_chain.spark.worker.listing:list_payloads"
+_WORK: Final = "serde_chain.spark.jobs.worker:list_payloads"
 
 
 class Pages:
@@ -77,7 +77,7 @@ def list_on_executors(spark: SparkSession, plan: ListingPlan, state: str | None)
         state: The folder for the listing; None for Spark's disks.
 
     Returns:
-        The complete listing: :data:`~serde_chain.spark.plan.jobs.LISTED`.
+        The complete listing: :data:`~serde_chain.spark.jobs.plan.LISTED`.
 
     Raises:
         JobError: A store could not be listed.

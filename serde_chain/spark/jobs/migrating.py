@@ -15,16 +15,16 @@ from serde_chain.config import Config
 from serde_chain.jobs.copying import Copied, CopyError
 from serde_chain.jobs.migrating import MigrateReport, run_migration
 from serde_chain.jobs.migration_plan import Done, MigratePlan, plan_migration
+from serde_chain.spark.chains.portable import load
 from serde_chain.spark.jobs.checkpoint import SparkCheckpoint
+from serde_chain.spark.jobs.plan import CopyPlan
 from serde_chain.spark.jobs.topics import spark_errors
-from serde_chain.spark.plan.jobs import CopyPlan
-from serde_chain.spark.plan.portable import load
-from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
-from serde_chain.spark.udfs import make_udf
+from serde_chain.spark.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.udfs.make import make_udf
 
 __all__ = ["migrate"]
 
-_WORK: Final = "serde_chain.spark.worker.migrate:copy_partitions"
+_WORK: Final = "serde_chain.spark.jobs.worker:copy_partitions"
 
 
 def migrate(

@@ -24,12 +24,12 @@ from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.shares import parts_of
 from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
+from serde_chain.spark.chains.portable import load
 from serde_chain.spark.jobs.dead_keys import DeadKeys
 from serde_chain.spark.jobs.listing import Pages, list_on_executors
+from serde_chain.spark.jobs.plan import LISTED, ListingPlan
 from serde_chain.spark.jobs.topics import Referring, Topics, spark_errors
-from serde_chain.spark.plan.jobs import LISTED, ListingPlan
-from serde_chain.spark.plan.portable import load
-from serde_chain.spark.plan.prerequisites import check_packages, check_worker_python
+from serde_chain.spark.prerequisites import check_packages, check_worker_python
 
 __all__ = ["SparkSweep", "sweep"]
 

@@ -19,12 +19,12 @@ from serde_chain.errors import JobError
 from serde_chain.jobs.references import ReferencePlan
 from serde_chain.jobs.topics import Ends
 from serde_chain.spark.jobs.java_client import java_settings
-from serde_chain.spark.plan.jobs import FindPlan
-from serde_chain.spark.udfs import make_udf
+from serde_chain.spark.jobs.plan import FindPlan
+from serde_chain.spark.udfs.make import make_udf
 
 __all__ = ["Referring", "Topics", "spark_errors"]
 
-_WORK: Final = "serde_chain.spark.worker.references:find_references"
+_WORK: Final = "serde_chain.spark.jobs.worker:find_references"
 _FOUND: Final = ArrayType(
     StructType(
         [

@@ -18,7 +18,7 @@ from serde_chain import (
     SchemaRegistryError,
     SerializerChain,
 )
-from serde_chain.spark.plan.portable import load
+from serde_chain.spark.chains.portable import load
 from tests.http_servers import reply, serve
 from tests.schemas.contexts import ContextRegistry, context_registry
 

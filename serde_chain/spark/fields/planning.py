@@ -1,0 +1,138 @@
+"""Plans for fetching single fields: each of the columns that may hold references is fetched by itself.
+
+Spark's optimizer then drops those that a query does not use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from payload_stores.plugins import require
+from serde_chain.base import FieldType
+from serde_chain.base.kinds import moves_fields
+from serde_chain.catalogue import DESERIALIZE
+from serde_chain.config import stages_of
+from serde_chain.spark.chains.opened import FetchingStage, OpenedChain
+from serde_chain.spark.chains.plan import FieldPlan
+from serde_chain.spark.fields.plan import FieldColumn
+from serde_chain.spark.prerequisites import has_arrow_udfs
+from serde_chain.stages.large_fields.options import PATHS
+from serde_chain.stages.large_fields.paths import Pattern, leaves, template
+from serde_chain.wire.large_fields import HEADER, Path
+
+__all__ = ["MOST_COLUMNS", "FieldsPlan", "fetches_fields", "plan_fields"]
+
+# Each of them is a step of its own in a query's plan, with a pass through Python.
+MOST_COLUMNS: Final = 20
+
+
+@dataclass(frozen=True)
+class FieldsPlan:
+    """The columns that are fetched by themselves.
+
+    Attributes:
+        value: The plan for the stages before.
+        columns: The columns.
+        left_out: Other fields of bytes or strings, as patterns; records with references there are refused.
+        markers: The header that every record with references has.
+    """
+
+    value: FieldPlan
+    columns: tuple[FieldColumn, ...]
+    left_out: tuple[str, ...]
+    markers: frozenset[str]
+
+
+def fetches_fields(config: Mapping[str, object]) -> bool:
+    """Whether the last stage of ``value.deserializers`` fetches fields."""
+    stages = stages_of(config, DESERIALIZE, is_key=False)
+    return bool(stages) and moves_fields(stages[-1].kind)
+
+
+def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
+    """Plan the columns to fetch by themselves.
+
+    Args:
+        chain: The chain of values.
+
+    Returns:
+        The plan; the reason if fields can only be fetched with the rest of the value; None if the last stage fetches no
+        fields.
+    """
+    whole, last = chain.whole, chain.fetching
+    if last is None:
+        return None
+    if (missing := _why_without_header(last)) is not None:
+        return missing
+    if not has_arrow_udfs():
+        return "pyspark has no Arrow UDFs"
+    if last.value_type is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
+        return "the fields are unknown before the values are read"
+    wanted, others = _divide(last.value_type, PATHS.read(last.config))
+    columns = _columns(whole.arrow_type, wanted)
+    if isinstance(columns, str):
+        return columns
+    value = FieldPlan(
+        is_key=False,
+        arrow_type=whole.arrow_type,
+        needs_headers=whole.needs_headers,
+        stages=len(chain.stages) - 1,
+        restores=whole.restores,
+        removes=last.removed_before,
+    )
+    within = [column.path for column in columns]
+    left_out = (path for path in others if not any(_names(path)[: len(above)] == above for above in within))
+    return FieldsPlan(value, columns, tuple(map(template, left_out)), last.markers)
+
+
+def _why_without_header(last: FetchingStage) -> str | None:
+    """Why records with references may not have the header that tells of them; None if they do."""
+    if last.markers != {HEADER}:
+        return f"the last stage marks records with references by another header than {HEADER}"
+    is_removed = any(HEADER in each.names for each in last.removed_before or ())
+    return f"an earlier stage removes {HEADER}" if is_removed else None
+
+
+def _divide(kind: FieldType, patterns: Sequence[Pattern] | None) -> tuple[list[Path], list[Path]]:
+    """The fields of bytes or strings that patterns name, and the others."""
+    every = [path for path, _ in leaves(kind)]
+    if patterns is None:
+        return every, []
+    named = {path for pattern in patterns for path, _ in pattern.types(kind)}
+    return [path for path in every if path in named], [path for path in every if path not in named]
+
+
+def _columns(kind: Any, paths: Iterable[Path]) -> tuple[FieldColumn, ...] | str:
+    """The columns with these fields; the reason if they cannot be fetched by themselves."""
+    found: dict[tuple[str, ...], FieldColumn] = {}
+    for path in paths:
+        column = _column(kind, path)
+        if column is None:
+            return "the values are unions"
+        found[column.path] = column
+    # A union's column may contain others.
+    columns = tuple(
+        column for path, column in found.items() if not any(path[:at] in found for at in range(1, len(path)))
+    )
+    if len(columns) > MOST_COLUMNS:
+        return f"{len(columns)} columns may hold references: name those that do in {PATHS.name}"
+    return columns
+
+
+def _column(kind: Any, path: Path) -> FieldColumn | None:
+    types = require("pyarrow.types", "spark")
+    found = None
+    names: list[str] = []
+    for step in path:
+        if not isinstance(step, str) or not types.is_struct(kind) or kind.get_field_index(step) < 0:
+            break
+        kind = kind.field(step).type
+        names.append(step)
+        found = FieldColumn(tuple(names), kind)
+    return found
+
+
+def _names(path: Path) -> tuple[str, ...]:
+    return tuple(step for step in path if isinstance(step, str))

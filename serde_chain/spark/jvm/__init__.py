@@ -1,1 +1,0 @@
-"""Expressions for Spark's own functions, which read records without Python."""

@@ -1,0 +1,1 @@
+"""Kafka's columns become typed columns."""

@@ -1,1 +1,0 @@
-"""Runs on the executors: Spark's Python workers."""

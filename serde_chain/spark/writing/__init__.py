@@ -1,0 +1,1 @@
+"""Typed columns become those of Spark's Kafka sink."""
