@@ -6,6 +6,7 @@
 #   make test           each module on real servers, in a few minutes
 #   make test-all       all tests but those of test-servers: also rounds, clusters, killed processes, the docs' pages
 #   make test-servers   tests on servers of three clouds, of a fault-injecting proxy, and of the site in a browser
+#   make programs       what the servers of test-servers run, built beforehand: MinIO takes minutes
 #   make test-ci        both of them in one run, in which one computes while the other waits
 #   make build          the compiled part (native/) in place, where cargo runs; the goals that need it do so themselves
 #   make test-native    the compiled part compared with fastavro, and the tests of Avro with it
@@ -32,7 +33,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help venv demo build test test-all test-servers test-ci test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit audit-crates docs tables bench bench-pure dist wheels lock lock-jars clean check-python check-java check-go \
+.PHONY: help venv demo build test test-all test-servers programs test-ci test-native test-pure nightly lint-native test-lowest test-pythons chaos spark-versions kafka-versions lint audit audit-crates docs tables bench bench-pure dist wheels lock lock-jars clean check-python check-java check-go \
 	check-cargo check-node check-browser check-tools
 
 VENV ?= .venv
@@ -125,6 +126,9 @@ nightly: check-tools check-go check-node check-browser build
 
 test-servers: check-tools check-go check-node check-browser build
 	$(BIN)/python -m pytest -n $(WORKERS) -m "servers and not nightly" $(ARGS)
+
+programs: check-go check-node venv
+	@$(BIN)/python -m tests.servers.programs
 
 test-ci: check-tools check-go check-node check-browser build
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not nightly" $(ARGS)

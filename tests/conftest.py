@@ -115,13 +115,16 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     needed = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     board = session.config.stash[shared_servers.BOARD]
-    board.prepare(sorted(needed & shared_servers.SHARED.keys()))
+    board.prepare(sorted(needed))
     if is_worker(session.config):
         # Before pytest-xdist's own hook, after which the units are asked for.
         board.note_units(scheduling.units(session.items))
 
 
 def _cost(item: pytest.Item) -> float:
+    if item.nodeid.startswith("tests/servers/"):
+        # When their programs are built.
+        return 0.5
     if item.get_closest_marker("spark"):
         # Those of hop wait for one another, in two workers: not both at the beginning.
         return 5 if item.nodeid.startswith("tests/hop/") else 6

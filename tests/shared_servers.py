@@ -22,6 +22,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
 from serde_chain.testing.services.jars import broker_version
 from tests.java_serdes import JavaSerde
+from tests.servers import programs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -51,7 +52,7 @@ class Board(Protocol):
     """What workers ask the owner for."""
 
     def prepare(self, names: list[str]) -> None:
-        """Begin to start servers, side by side, without waiting for them."""
+        """Begin to start servers, side by side, and to build programs of others, without waiting for them."""
 
     def attributes(self, name: str) -> Attributes:
         """Attributes of a running server, which is started if need be."""
@@ -69,10 +70,16 @@ class Owner:
         self._stack = ExitStack()
         self._pool = ThreadPoolExecutor(_THREADS, "server")
         self._started: dict[str, Future[Attributes]] = {}
+        self._built: set[str] = set()
 
     def prepare(self, names: list[str]) -> None:
-        for name in names:
+        for name in SHARED.keys() & names:
             self._start(name)
+        with self._lock:  # each worker asks for the same
+            wanted = programs.PROGRAMS.keys() & set(names) - self._built
+            self._built |= wanted
+        if wanted:
+            self._pool.submit(programs.get, wanted)
 
     def attributes(self, name: str) -> Attributes:
         return self._start(name).result()

@@ -516,6 +516,7 @@ def test_tutorial(installed: Installed, broker: KafkaBroker, topic: str, tmp_pat
 
 
 def test_authors(installed: Installed, tmp_path: Path) -> None:
+    """Conformance suites of seven stages and stores run in a process."""
     text = PAGES["authors.md"] + PAGES["custom-stores.md"]
     files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL)
     order = ("reverse", "mask", "seconds", "ticket", "shelf", "attic", "timed", "link")

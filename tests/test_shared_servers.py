@@ -1,12 +1,15 @@
 """The servers of a run: started once, side by side, and stopped by no test."""
 
 import threading
+from functools import partial
+from pathlib import Path
 from typing import Any, Self
 
 import pytest
 
-from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
+from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry, ServiceError
 from tests import shared_servers
+from tests.servers import programs
 
 
 class Server:
@@ -50,6 +53,27 @@ def test_a_server_starts_once_for_all_that_ask(server: Server) -> None:
     assert server.calls == ["start"]
     owner.close()
     assert server.calls == ["start", "stop"]
+
+
+def test_programs_are_built_once_in_their_order_and_an_error_is_left_to_the_tests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    built: list[str] = []
+
+    def build(name: str) -> Path:
+        built.append(name)
+        if name == "first":
+            raise ServiceError("no Go here")
+        return Path(name)
+
+    made = {name: partial(build, name) for name in ("first", "second", "of no test")}
+    monkeypatch.setattr(programs, "PROGRAMS", made)
+    owner = shared_servers.Owner()
+    board = shared_servers.connect(*shared_servers.serve(owner))
+    for _worker in range(3):
+        board.prepare(["second", "tmp_path", "first"])
+    owner.close()  # and wait for what goes on
+    assert built == ["first", "second"]
 
 
 def test_why_a_server_did_not_start_reaches_the_worker(monkeypatch: pytest.MonkeyPatch) -> None:

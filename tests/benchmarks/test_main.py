@@ -30,6 +30,7 @@ def run(folder: Path, bounds: str, *arguments: str) -> subprocess.CompletedProce
 
 @pytest.mark.full
 def test_a_quick_run_writes_and_checks(tmp_path: Path) -> None:
+    """A process that measures, and draws pictures."""
     done = run(tmp_path, '[chain]\n"*" = { most = 1e9 }\n', "chain", "sizes", "--quick", "--check")
     assert not done.returncode, done.stderr
     assert "All figures are within their bounds." in done.stdout

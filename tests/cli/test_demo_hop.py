@@ -12,6 +12,7 @@ pytestmark = pytest.mark.full
 
 
 def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker and an offload server start, and hop's client."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     done = CliRunner().invoke(commands, ["demo", "--hop"], env={"COLUMNS": "140"}, catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -22,6 +23,7 @@ def test_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_its_figures_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker and an offload server start, and hop's client."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     done = CliRunner().invoke(commands, ["demo", "--hop", "--json"], catch_exceptions=False)
     assert done.exit_code == 0, done.output

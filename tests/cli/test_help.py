@@ -77,6 +77,7 @@ def substituted(broker: KafkaBroker) -> dict[str, str]:
 
 @pytest.mark.full
 def test_the_commands_of_the_page_run(broker: KafkaBroker, folder: Path, substituted: dict[str, str]) -> None:
+    """Each command of the page is a process."""
     blocks = re.findall(r"```console\n(.*?)```", PAGE, re.DOTALL)
     lines = [
         line.removeprefix("$ ")

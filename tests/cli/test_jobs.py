@@ -218,6 +218,7 @@ def children(pid: int) -> Iterator[str]:
 def test_a_signal_leaves_nothing_behind(
     file: Path, topic: str, tmp_path: Path, works: bool, number: signal.Signals
 ) -> None:
+    """A process that starts Spark."""
     temporary = tmp_path / "temporary"
     temporary.mkdir()
 

@@ -19,17 +19,13 @@ import pytest
 
 from payload_stores.scram import ScramAuth
 from serde_chain.testing.services import OffloadServer
+from tests.cli import conftest
 
 COMMAND = [sys.executable, "-W", "error", "-c", "from serde_chain.cli import main; main()", "offload-server"]
 
 
 def run(*arguments: object, code: int = 0, text: str = "") -> "subprocess.CompletedProcess[str]":
-    done = subprocess.run(
-        [*COMMAND, *map(str, arguments)], input=text, capture_output=True, text=True, timeout=100, check=False
-    )
-    assert done.returncode == code, done.stdout + done.stderr
-    assert "Traceback" not in done.stderr
-    return done
+    return conftest.run("offload-server", *arguments, code=code, stdin=text)
 
 
 @pytest.fixture

@@ -160,9 +160,10 @@ def test_a_full_buffer_is_waited_for(client: Client) -> None:
     assert len(sender) == 1
     large.ended()
     drain(sender)
-    put(sender, Upload("a", size=60).ended())
-    put(sender, Upload("b", size=60).ended())
-    drain(sender)
+    patient = Sender(client, buffer_bytes=100, block_ms=int(SECONDS * 1000))
+    put(patient, Upload("a", size=60).ended())
+    put(patient, Upload("b", size=60).ended())
+    drain(patient)
     assert client.sent["t"] == [b"[large]", b"[a]", b"[b]"]
 
 

@@ -88,6 +88,7 @@ PAYLOADS = 7
 
 
 def test_a_sweep_leaves_what_fields_refer_to(sweep: Sweep, config: Config, topic: str, store: PayloadStore) -> None:
+    """Three sweeps."""
     put_alerts(config, topic)
     used = stored(store, topic)
     assert len(used) == PAYLOADS

@@ -63,6 +63,7 @@ def read(config: Config, topic: str) -> list[list[Any]]:
 def test_all_of_a_record_is_kept(
     *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path
 ) -> None:
+    """Three migrations of three partitions."""
     source, copy = new_topic(3), new_topic(3)
     moment = time.time_ns() // 1_000_000 - 3_600_000  # within retention, and not now
     with Producer(config) as producer:
@@ -284,6 +285,7 @@ def unreadable(config: Config, new_topic: "NewTopic", send: Send) -> str:
 def test_a_record_that_cannot_be_read_ends_it(
     *, migrate: Migrate, config: Config, target: Config, new_topic: "NewTopic", checkpoint: Path, unreadable: str
 ) -> None:
+    """Two migrations."""
     copy = new_topic(1)
     with pytest.raises(JobError, match="No such file") as caught:
         migrate(config, target, unreadable, copy, checkpoint=checkpoint)

@@ -79,6 +79,7 @@ def test_every_payload_is_in_one_part(
 def test_a_part_costs_its_own_payloads_only(
     monkeypatch: pytest.MonkeyPatch, s3_server: S3Server, bucket: str, kind: str
 ) -> None:
+    """Some 300 uploads, and a listing for each part."""
     monkeypatch.setattr(shares, "_PAYLOADS_OF_PART", 20)
     config = s3_server.store_config(bucket) if kind == "s3" else s3_server.objects_config(bucket)
     with closing(open_store(kind, config)) as opened:

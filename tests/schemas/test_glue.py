@@ -12,7 +12,7 @@ from typing import Any
 import boto3
 import pytest
 
-from serde_chain import ConfigError, DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
+from serde_chain import DecodeError, DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.arrow.batch import Batch
 from serde_chain.stages.protobuf import proto_text
 from serde_chain.testing.services import S3Server
@@ -171,12 +171,6 @@ def test_one_column_of_versions_and_compressions(chains: tuple[Make, Make], topi
     assert "zlib" in str(result.errors[600])
 
 
-def test_an_unknown_version_is_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
-    with pytest.raises(SchemaRegistryError, match="Schema version is not found") as caught:
-        chains[1]("avro")(b"\3\0" + uuid.uuid4().bytes + b"\2", value_of(topic))
-    assert caught.value.about_record
-
-
 def test_a_version_of_another_format_is_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
     data = chains[0]("json", json_schema=JSON)(VALUE, value_of(topic))
     with pytest.raises(SchemaRegistryError, match="has the type JSON, not AVRO") as caught:
@@ -185,41 +179,10 @@ def test_a_version_of_another_format_is_the_records_fault(chains: tuple[Make, Ma
 
 
 @pytest.mark.parametrize("stage", ["avro", "json", "protobuf"])
-@pytest.mark.parametrize(
-    "data", [b"", b"\3", b"\0\0\0\0\1\2", b"\3\1" + bytes(17), b"\3\5" + bytes(16) + b"\x78"], ids=bytes.hex
-)
-def test_malformed_frames(chains: tuple[Make, Make], topic: str, stage: str, data: bytes) -> None:
-    with pytest.raises(DecodeError):
-        chains[1](stage)(data, value_of(topic))
-
-
-@pytest.mark.parametrize("stage", ["avro", "json", "protobuf"])
 def test_a_compressed_record_has_a_limit(chains: tuple[Make, Make], topic: str, stage: str) -> None:
     bomb = b"\3\5" + uuid.uuid4().bytes + zlib.compress(bytes(10_000))
     with pytest.raises(DecodeError, match="more than 1000 bytes"):
         chains[1](stage, compression_max_output_bytes=1000)(bomb, value_of(topic))
-
-
-def test_writers_may_register_nothing(chains: tuple[Make, Make], topic: str) -> None:
-    write = chains[0]("avro", avro_schema=AVRO, auto_register_schemas=False)
-    with pytest.raises(SchemaRegistryError, match="is not registered in Glue's registry default-registry"):
-        write(VALUE, value_of(topic))
-    data = chains[0]("avro", avro_schema=AVRO)(VALUE, value_of(topic))
-    assert write(VALUE, value_of(topic)) == data
-    assert chains[0]("avro", use_latest_version=True)(VALUE, value_of(topic)) == data
-
-
-def test_a_registry_that_is_down_is_not_the_records_fault(chains: tuple[Make, Make], topic: str) -> None:
-    read = chains[1]("avro", glue_endpoint_url="http://127.0.0.1:1")
-    with pytest.raises(SchemaRegistryError, match="Glue did not answer") as caught:
-        read(b"\3\0" + uuid.uuid4().bytes + b"\2", value_of(topic))
-    assert (caught.value.about_record, caught.value.transient) == (False, True)
-
-
-def test_the_framing_belongs_to_the_registry(settings: dict[str, object]) -> None:
-    for name in ("confluent", "header", "apicurio"):
-        with pytest.raises(ConfigError, match=rf"avro\.framing = {name}, and schema\.registry\.type = glue"):
-            DeserializerChain.from_config({"value.deserializer": "avro", "avro.framing": name, **settings})
 
 
 def test_a_missing_class_is_found_by_its_name(chains: tuple[Make, Make], topic: str) -> None:

@@ -101,16 +101,20 @@ class Azurite(Service):
         if node is None:
             message = "azurite runs on Node, which is not installed; install it and put it on PATH"
             raise ServiceMissingError(message)
-        package = cached(f"npm/azurite-{_VERSION}", _install, what=f"azurite {_VERSION}, with npm")
-        program = package / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
         options = ["--blobHost", HOST, "--blobPort", str(self._port())]
         return [
-            node, str(program), *options, "--skipApiVersionCheck", "--disableTelemetry", "--silent",
+            node, str(program()), *options, "--skipApiVersionCheck", "--disableTelemetry", "--silent",
             "--inMemoryPersistence",
         ]  # fmt: skip
 
     def _ready(self) -> bool:
         return port_answers(self._port())
+
+
+def program() -> Path:
+    """The script of the blob service, fetched the first time."""
+    package = cached(f"npm/azurite-{_VERSION}", _install, what=f"azurite {_VERSION}, with npm")
+    return package / "node_modules" / "azurite" / "dist" / "src" / "blob" / "main.js"
 
 
 def _install(target: Path) -> None:

@@ -15,6 +15,11 @@ _PACKAGE = "github.com/fsouza/fake-gcs-server"
 _VERSION = "v1.56.1"
 
 
+def program() -> Path:
+    """The emulator, built the first time."""
+    return go_program(_PACKAGE, _VERSION)
+
+
 class FakeGcs(Service):
     """An emulator. It does not have the uploads of Google's XML API, by which obstore writes."""
 
@@ -59,10 +64,9 @@ class FakeGcs(Service):
             raise ServiceError(message)
 
     def _prepare(self, folder: Path) -> list[str]:
-        program = go_program(_PACKAGE, _VERSION)
         port = str(self._port())
         return [
-            str(program), "-scheme", "http", "-host", HOST, "-port", port, "-backend", "memory", "-public-host",
+            str(program()), "-scheme", "http", "-host", HOST, "-port", port, "-backend", "memory", "-public-host",
             f"{HOST}:{port}",
         ]  # fmt: skip
 

@@ -12,6 +12,11 @@ _PACKAGE = "github.com/minio/minio"
 _VERSION = "v0.0.0-20260212201848-7aac2a2c5b7c"
 
 
+def program() -> Path:
+    """MinIO, built the first time."""
+    return go_program(_PACKAGE, _VERSION)
+
+
 class MinioServer(Service, S3Endpoint):
     """An S3 server that checks credentials, checksums and clocks, and has lifecycle rules and users.
 
@@ -40,8 +45,7 @@ class MinioServer(Service, S3Endpoint):
     def _prepare(self, folder: Path) -> list[str]:
         data = folder / "data"
         data.mkdir()
-        program = go_program(_PACKAGE, _VERSION)
-        return [str(program), "server", "--address", f"{HOST}:{self._port()}", "--quiet", str(data)]
+        return [str(program()), "server", "--address", f"{HOST}:{self._port()}", "--quiet", str(data)]
 
     def _ready(self) -> bool:
         return http_answers(self._port(), "/minio/health/ready")

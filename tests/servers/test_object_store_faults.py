@@ -148,6 +148,37 @@ def _bucket(reference: str) -> str:
 # Credentials
 
 
+@pytest.mark.parametrize(
+    "wrong", ["s3.access.key", "s3.secret.key", "objects.access_key_id", "objects.secret_access_key"]
+)
+def test_wrong_credentials(versity: VersityGateway, versity_bucket: str, wrong: str) -> None:
+    name = wrong.partition(".")[0]
+    config = quick(name, versity, versity_bucket)
+    store: Any = open_store(name, config)
+    reference = store.publish("topic", b"data")
+    impostor: Any = open_store(name, {**config, wrong: "something-else-entirely"})
+    calls: tuple[Callable[[], object], ...] = (
+        lambda: impostor.publish("topic", b"data"),
+        lambda: impostor.publish("topic", bytes(17 << 20)),
+        lambda: impostor.publish("topic", b"data", CONTENT),
+        lambda: impostor.download(reference),
+        lambda: impostor.read_range(reference, 1, 2),
+        lambda: impostor.open(reference),
+        lambda: impostor.delete(reference),
+        lambda: list(impostor.list("topic")),
+    )
+    for call in calls:
+        with pytest.raises(PayloadAccessDeniedError) as caught:
+            call()
+        for said in (str(caught.value), str(caught.value.__cause__)):
+            assert "something-else-entirely" not in said
+            assert VersityGateway.secret_key not in said
+            assert "StringToSign" not in said
+    impostor.close()
+    assert store.download(reference) == b"data"
+    store.close()
+
+
 PROCESS = """
 import json, sys
 from datetime import datetime, timedelta, timezone

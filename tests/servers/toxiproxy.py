@@ -16,6 +16,11 @@ _PACKAGE = "github.com/Shopify/toxiproxy/v2/cmd/server"
 _VERSION = "v2.5.0"
 
 
+def program() -> Path:
+    """Toxiproxy, built the first time."""
+    return go_program(_PACKAGE, _VERSION)
+
+
 class Toxiproxy(Service):
     """A TCP proxy that delays, throttles, cuts or swallows what goes through it.
 
@@ -58,7 +63,7 @@ class Toxiproxy(Service):
         return parsed
 
     def _prepare(self, folder: Path) -> list[str]:
-        return [str(go_program(_PACKAGE, _VERSION)), "-host", HOST, "-port", str(self._port())]
+        return [str(program()), "-host", HOST, "-port", str(self._port())]
 
     def _ready(self) -> bool:
         return http_answers(self._port(), "/version")

@@ -13,6 +13,11 @@ _PACKAGE = "github.com/versity/versitygw/cmd/versitygw"
 _VERSION = "v1.8.0"
 
 
+def program() -> Path:
+    """Versity's gateway, built the first time."""
+    return go_program(_PACKAGE, _VERSION)
+
+
 class VersityGateway(Service, S3Endpoint):
     """An S3 server that checks credentials, checksums, signatures' expiry and conditional puts.
 
@@ -43,7 +48,7 @@ class VersityGateway(Service, S3Endpoint):
 
     def _administer(self, *arguments: str) -> None:
         credentials = ["--access", self.access_key, "--secret", self.secret_key, "--endpoint-url", self.url]
-        subprocess.run([go_program(_PACKAGE, _VERSION), "admin", *credentials, *arguments], check=True, timeout=30)
+        subprocess.run([program(), "admin", *credentials, *arguments], check=True, timeout=30)
 
     @property
     def url(self) -> str:
@@ -57,16 +62,16 @@ class VersityGateway(Service, S3Endpoint):
         # Without a folder of users, an unknown access key gets 404 instead of 403. The option
         # --keep-alive would make uploads with trailing checksums fail.
         credentials = ["--access", self.access_key, "--secret", self.secret_key, "--iam-dir", str(users)]
-        program = [str(go_program(_PACKAGE, _VERSION)), "--port", f"{HOST}:{self._port()}", *credentials]
-        program += ["--iam-cache-disable", "--quiet", "posix", str(root)]
+        command = [str(program()), "--port", f"{HOST}:{self._port()}", *credentials]
+        command += ["--iam-cache-disable", "--quiet", "posix", str(root)]
         if self._most_file_bytes is None:
-            return program
+            return command
         limited = (
             "import os, resource, sys\n"
             f"resource.setrlimit(resource.RLIMIT_FSIZE, ({self._most_file_bytes}, {self._most_file_bytes}))\n"
             "os.execv(sys.argv[1], sys.argv[1:])"
         )
-        return [sys.executable, "-I", "-c", limited, *program]
+        return [sys.executable, "-I", "-c", limited, *command]
 
     def _ready(self) -> bool:
         return port_answers(self._port())

@@ -172,6 +172,7 @@ def test_dropmalformed(mixed: DataFrame, config: Config) -> None:
 
 
 def test_failfast_and_columns(mixed: DataFrame, config: Config) -> None:
+    """Seven queries, of which three fail."""
     [topic] = {row["topic"] for row in mixed.select("topic").collect()}
     with pytest.raises(
         PythonException, match=f"DecodeError.*topic={topic}, field=value, stage=zstd.*partition=0, offset=1"

@@ -67,6 +67,7 @@ QUERIES: dict[str, tuple[Query, int]] = {
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_queries_of_payloads(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    """A query for each row of the table."""
     alerts = kafka(spark, sent(settings(tmp_path))).transform(decode(settings(tmp_path), engine=engine))
     for name, (query, expected) in QUERIES.items():
         assert downloads(tmp_path).total() == 0, name

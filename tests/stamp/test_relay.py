@@ -109,6 +109,7 @@ def test_it_goes_on_where_it_was(config: dict[str, Any], new_topic: NewTopic, fi
 def test_killed_again_and_again_there_is_no_gap_and_no_repeat(
     config: dict[str, Any], new_topic: NewTopic, fill: Fill, tmp_path: Path
 ) -> None:
+    """Five processes, one after the other; enough records that each is killed amid its work."""
     source, target = new_topic(2), new_topic(2)
     count = 60_000
     fill(source, [{"value": b"%d" % number, "partition": number % 2} for number in range(count)])

@@ -124,6 +124,7 @@ def test_sigterm_ends_it_at_once(broker: KafkaBroker, topic: str, tmp_path: Path
 
 @pytest.mark.full
 def test_connections_without_a_request_do_not_lock_others_out(config: Path, topic: str) -> None:
+    """All of 64 connections wait until the server closes them."""
     with ExitStack() as closed, browsing(config, topic) as link:
         address = urlsplit(link)
         assert address.port is not None

@@ -340,6 +340,7 @@ def test_large_records_make_small_batches(
 
 @pytest.mark.full
 def test_interrupts_amid_batches(topic: str, new_consumer: "NewConsumer") -> None:
+    """Each record is interrupted at every one of the points at which it can be."""
     consumer = new_consumer(MANUAL)
     consumer.assign([TopicPartition(topic, partition, 0) for partition in range(2)])
     consumer._window.fetch_several(lambda most, seconds: mixed(consumer, most, seconds), 40, SECONDS)

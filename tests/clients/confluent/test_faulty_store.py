@@ -51,6 +51,7 @@ def test_no_record_is_lost(  # noqa: PLR0917
     cache: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """Seconds: faults by the hundred, and each is retried."""
     config: dict[str, Any] = {
         **broker.client_config(),
         "group.id": topic,

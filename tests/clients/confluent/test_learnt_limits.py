@@ -73,6 +73,7 @@ def test_the_topics_limit_counts_to_the_byte(  # noqa: PLR0917, pytest passes th
 
 @pytest.mark.full
 def test_more_than_a_broker_receives_by_default(new_producer: "NewProducer") -> None:
+    """A broker starts, for records of 150 MB."""
     limit = 150_000_000
     with KafkaBroker(config={"socket.request.max.bytes": str(2 * limit)}, memory="2g") as broker:
         broker.create_topic("large", 1, {"max.message.bytes": str(limit)})

@@ -259,6 +259,7 @@ PROTOCOLS = {
 def test_a_group_hands_each_record_over_once_while_members_come_and_go(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", store: Gate, protocol: str
 ) -> None:
+    """Three rebalances of a group, by the broker's timing."""
     topic = new_topic(4)
     values = [value for number in range(4) for value in fill(broker, topic, store, number)]
     config = reading(store, **PROTOCOLS[protocol], **{"group.id": topic})

@@ -291,6 +291,7 @@ def test_purge_deletes_what_was_never_sent(topic: str, new_producer: "NewProduce
 
 @pytest.mark.full
 def test_purge_deletes_what_waits_in_the_client(new_producer: "NewProducer") -> None:
+    """librdkafka takes seconds to purge while no broker answers."""
     topic = f"purged-{uuid.uuid4()}"
     producer = new_producer(CONFIG, **{"bootstrap.servers": "127.0.0.1:1"})
     reports = Reports()

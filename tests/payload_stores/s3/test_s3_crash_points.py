@@ -43,6 +43,7 @@ def _publish(connection: Connection, config: dict[str, Any], point: int, when: s
 
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_writer_that_is_killed_at_any_request(s3_server: S3Server, bucket: str, when: str) -> None:
+    """A process for each request of an upload."""
     config: Mapping[str, Any] = {**s3_server.store_config(bucket), **PARTS}
     store = open_store("s3", config)
     assert isinstance(store, S3Store)

@@ -161,6 +161,7 @@ def test_several_schema_ids(
     new_topic: "NewTopic",
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """Six queries, by two engines."""
     topic = new_topic()
     config |= {"schema.registry.url": registry.url, "value.serializers": "avro", "value.deserializers": "avro"}
     wider = {**config, "avro.schema": json.dumps(WIDER)}
