@@ -220,12 +220,13 @@ endef
 
 # All of it, or what ARGS names: the report of one commit, in some 45 minutes on a quiet machine of two cores.
 bench: build
-	$(BIN)/python -m benchmarks $(ARGS)
-	@$(MAKE) --no-print-directory $(if $(ARGS),tables,bench-pure)
+	@$(BIN)/python -m benchmarks $(ARGS); failed=$$?; \
+	$(MAKE) --no-print-directory $(if $(ARGS),tables,bench-pure) && exit $$failed
 
 bench-pure: venv
-	SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure chain avro arrow alerts clients large_records spark_encode $(ARGS)
-	@$(MAKE) --no-print-directory tables
+	@SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure \
+		chain avro arrow alerts clients large_records spark_encode $(ARGS); failed=$$?; \
+	$(MAKE) --no-print-directory tables && exit $$failed
 
 # Universal: one file for every Python version and platform. Without index addresses, so that
 # whoever installs uses the index that pip is configured with.
