@@ -195,7 +195,7 @@ docs: venv tables
 
 # The tables of configuration keys on the pages, out of the options that the code declares; those of figures, out of the report.
 tables: venv
-	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/limits.md docs/stores.md docs/stores/s3.md docs/at-scale.md docs/spark-execution.md docs/troubleshooting.md benchmarks/README.md README.md
+	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/limits.md docs/stores.md docs/stores/s3.md docs/stores/kafka.md docs/at-scale.md docs/spark-execution.md docs/troubleshooting.md benchmarks/README.md README.md
 
 # In a wheel that is made with `on`, the compiled part cannot be missing; check_wheels.py looks nevertheless.
 dist: venv
