@@ -199,7 +199,7 @@ docs: venv tables
 
 # The tables of configuration keys on the pages, out of the options that the code declares; those of figures, out of the report.
 tables: venv
-	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/limits.md docs/stores.md docs/stores/s3.md docs/at-scale.md docs/spark-execution.md docs/troubleshooting.md benchmarks/README.md README.md
+	$(BIN)/cog $(COG) docs/configuration.md docs/confluent-kafka.md docs/limits.md docs/stores.md docs/stores/s3.md docs/stores/kafka.md docs/at-scale.md docs/spark-execution.md docs/troubleshooting.md benchmarks/README.md README.md
 
 # In a wheel that is made with `on`, the compiled part cannot be missing; check_wheels.py looks nevertheless.
 dist: venv
@@ -224,12 +224,13 @@ endef
 
 # All of it, or what ARGS names: the report of one commit, in some 45 minutes on a quiet machine of two cores.
 bench: build
-	$(BIN)/python -m benchmarks $(ARGS)
-	@$(MAKE) --no-print-directory $(if $(ARGS),tables,bench-pure)
+	@$(BIN)/python -m benchmarks $(ARGS); failed=$$?; \
+	$(MAKE) --no-print-directory $(if $(ARGS),tables,bench-pure) && exit $$failed
 
 bench-pure: venv
-	SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure chain avro arrow alerts clients large_records spark_encode $(ARGS)
-	@$(MAKE) --no-print-directory tables
+	@SERDE_CHAIN_NATIVE=off $(BIN)/python -m benchmarks --report benchmarks/report/pure \
+		chain avro arrow alerts clients large_records spark_encode $(ARGS); failed=$$?; \
+	$(MAKE) --no-print-directory tables && exit $$failed
 
 # Universal: one file for every Python version and platform. Without index addresses, so that
 # whoever installs uses the index that pip is configured with.

@@ -1,19 +1,19 @@
-"""``python -m benchmarks [NAME …]``: run all benchmarks, or those named, and write the report."""
+"""``python -m benchmarks [NAME …]``: run all benchmarks, or those named, and write the report.
+
+Several run in a process each, so that one that fails or hangs does not end the others.
+"""
 
 from __future__ import annotations
 
 import argparse
-import faulthandler
-import importlib
+import multiprocessing
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.bounds import BOUNDS, Bounds
-from benchmarks.reports import QUICK_REPORT, REPORT, Section, show, write
-from payload_stores import MissingDependencyError
-from serde_chain.testing.services.errors import ServiceMissingError
+from benchmarks.one import measure
+from benchmarks.reports import QUICK_REPORT, REPORT, sections
 
 NAMES = (
     "chain", "sizes", "clients", "latency", "in_flight", "event_loop", "avro", "formats", "arrow", "models", "alerts",
@@ -21,12 +21,14 @@ NAMES = (
     "hop", "s3", "stores", "kafka_store", "payloads", "memory", "sweep", "at_scale", "deletes",
     "spark_decode", "spark_references", "spark_encode", "spark_memory",
 )  # fmt: skip
-_LONGEST_SECONDS = 1800
 
 
 def main() -> None:
-    """Run benchmarks, print their tables and write the report; with ``--check``, a figure out of bounds is an error."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    """Run benchmarks, print their tables and write the report.
+
+    Exits with 1 if a benchmark failed or, with ``--check``, if a figure is out of bounds.
+    """
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"which: {', '.join(NAMES)} (default: all)")
     parser.add_argument("--check", action="store_true", help="exit with 1 when a figure is out of its bounds")
     parser.add_argument("--quick", action="store_true", help="smaller counts: whether all works, not how fast")
@@ -44,35 +46,34 @@ def main() -> None:
     bounds = Bounds(arguments.bounds)
     report = arguments.report or (QUICK_REPORT if arguments.quick else REPORT)
     misses = []
+    failed = []
     started = time.monotonic()
+    run = measure if len(names) == 1 else _measure_in_process
     for name in names:
-        section = _run(name, bounds, quick=arguments.quick)
-        write(section, report, arguments.bounds)
-        print(f"{name} took {section.seconds / 60:.1f} minutes")
+        if not run(name, report, arguments.bounds, quick=arguments.quick):
+            failed.append(f"{name}: it failed, as printed above; the report keeps its earlier figures, if any")
+            continue
+        section = next(section for section in sections(report) if section.benchmark == name)
         misses += [f"{name}: not run: {section.missing}"] if section.missing else bounds.misses(section.tables)
     print(f"\nAll took {(time.monotonic() - started) / 60:.1f} minutes.")
     print("\nOut of bounds:", *misses, sep="\n  ") if misses else print("\nAll figures are within their bounds.")
-    sys.exit(1 if misses and arguments.check else 0)
+    if failed:
+        print("\nFailed:", *failed, sep="\n  ")
+    sys.exit(1 if failed or (misses and arguments.check) else 0)
 
 
-def _run(name: str, bounds: Bounds, *, quick: bool) -> Section:
-    # Every peer has its own time limit. If one fails, this reports where it waits, and ends the process with its
-    # servers.
-    faulthandler.dump_traceback_later(_LONGEST_SECONDS, exit=True)
-    began, started = Section(name, quick=quick), time.monotonic()
+def _measure_in_process(name: str, report: Path, bounds: Path, *, quick: bool) -> bool:
+    """Run a benchmark in a process of its own; returns whether it succeeded."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=measure, args=(name, report, bounds), kwargs={"quick": quick}
+    )
+    process.start()
     try:
-        module = importlib.import_module(f"benchmarks.{name}")
-        began = replace(began, title=(module.__doc__ or "").partition("\n")[0])
-        tables = []
-        for table in module.run(quick=quick):
-            show(table, bounds)
-            tables.append(table)
-        return replace(began, tables=tables, seconds=round(time.monotonic() - started, 1))
-    except (ModuleNotFoundError, MissingDependencyError, ServiceMissingError) as error:
-        print(f"{name} was not run: {error}")
-        return replace(began, missing=str(error))
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+        process.join()
+    except KeyboardInterrupt:
+        process.join()  # it was interrupted too, and stops its servers
+        raise
+    return process.exitcode == 0
 
 
 if __name__ == "__main__":

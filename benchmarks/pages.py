@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from benchmarks.harness import Row, Table
 from benchmarks.reports import PURE_REPORT, REPORT, Section, number, origin, sections
 
-__all__ = ["MEMORY", "SPEED", "at_once", "by_place", "measured", "quote"]
+__all__ = ["MEMORY", "SPEED", "at_once", "by_place", "measured", "quote", "whole"]
 
 _Found: TypeAlias = tuple[Section, Table, Row]
 
@@ -60,6 +60,32 @@ def quote(*patterns: str, folder: Path = REPORT, pure: Path | None = PURE_REPORT
         end = "" if pure is None else f" {without} |"
         print(f"| {table.title}: {row.name}{place} | {row.against} | {number(row.figure)} |{end}")
     print(f"\n{origin(used, brief=True)}")
+
+
+def whole(*names: str, folder: Path = REPORT) -> None:
+    """Print tables of the report, with their medians.
+
+    Args:
+        names: Names of the tables; for one that the report does not have, a line says so.
+        folder: The report.
+    """
+    used: list[Section] = []
+    found = {table.name: (section, table) for section in sections(folder) for table in section.tables}
+    for name in names:
+        if name not in found:
+            print(f"{_NOT_YET}\n")
+            continue
+        section, table = found[name]
+        used.append(section)
+        peers = list(dict.fromkeys(row.against for row in table.rows if row.theirs))
+        more = f" {' or '.join(peers)} | ratio |" if peers else ""
+        print(f"| {table.title} | {table.unit} |{more}\n|---|--:|{'--:|--:|' if peers else ''}")
+        for row in table.rows:
+            cells = [statistics.median(row.ours), *((statistics.median(row.theirs), row.figure) if row.theirs else ())]
+            print(f"| {row.name} | {' | '.join(map(number, cells))} |")
+        print()
+    if used:
+        print(origin(used, brief=True))
 
 
 def by_place(ways: Sequence[str], figures: Mapping[str, Sequence[str]], *, folder: Path = REPORT) -> None:

@@ -265,10 +265,11 @@ def _speed_of(clients: _Clients, size: int) -> Figures:
     """Up, down, and one at a time."""
     count = _SIZES[size]
     payload = os.urandom(size * 10**6)
-    producer, up, down = clients.producer(), Transfers(count * len(payload)), Transfers(count * len(payload))
+    # The consumer first: it would begin to download what there is, and go on when it is assigned anew.
+    producer, consumer = clients.producer(), clients.consumer()
+    up, down = Transfers(count * len(payload)), Transfers(count * len(payload))
     with up.turn():
         clients.send(producer, payload, count)
-    consumer = clients.consumer()
     with down.turn():
         read = _read(consumer, clients.topic, 1, count)
     if read != len(payload):

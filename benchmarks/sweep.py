@@ -27,6 +27,7 @@ from tests.memory import peak_bytes, reset_peak
 OBJECTS: Final = (10_000, 100_000, 1_000_000)
 OBJECTS_OF_QUICK: Final = (500, 1_000, 2_000)
 ROUNDS: Final = 2
+_OF_SPARK: Final = "That of Spark is its JVM's, and that of its driver beside it."
 # Repetitions of small sweeps in a round.
 TIMES: Final = (3, 1, 1)
 
@@ -104,9 +105,11 @@ def run(*, quick: bool) -> Iterator[Table]:
     cpu += [Row("local", one.cpu, at=at) for one, at in zip(local, places, strict=True)]
     yield Table("sweep-cpu", "CPU time of a sweep by number of objects", "s", cpu, axis="objects")
     driver = [Row("driver, above what it had", [one.python_bytes / 2**20], at=f"{one.objects:,}") for one in figures]
-    jvm = [Row("JVM, in all", [one.jvm_bytes / 2**20], at=f"{one.objects:,}") for one in figures]
+    jvm = [Row("Spark, in all", [one.jvm_bytes / 2**20], at=f"{one.objects:,}") for one in figures]
     alone = [Row("local, in all", [one.bytes / 2**20], at=at) for one, at in zip(local, places, strict=True)]
-    yield Table("sweep-memory", "Peak memory of a sweep", "MiB", [*driver, *jvm, *alone], axis="objects")
+    yield Table(
+        "sweep-memory", "Peak memory of a sweep", "MiB", [*driver, *jvm, *alone], axis="objects", note=_OF_SPARK
+    )
 
 
 def _sweep(spark: SparkSession, broker: KafkaBroker, topic: str, objects: int, folder: Path) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Final
 
-from payload_stores.buffers import fresh_buffer
-from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadStoreError, PayloadTooLargeError
+from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, Chunk
 from payload_stores.kafka.errors import STORE, missing_topic
 from payload_stores.kafka.place import Place
+from payload_stores.multipart import payload_buffer
 
 __all__ = ["Payload"]
 
@@ -85,21 +85,10 @@ class Payload:
                 if chunk.count == 1:
                     return value
                 if chunk.index == 0 and chunk.size is not None:
-                    file = self._buffer(chunk.size)
+                    file = payload_buffer(chunk.size)
                 file.write(value)
         file.truncate()  # chunks may differ about the size
         return file.getvalue()
-
-    @staticmethod
-    def _buffer(size: int) -> io.BytesIO:
-        """Memory for a payload, whose size any writer to the topic may have named."""
-        try:
-            return fresh_buffer(size)
-        except MemoryError:
-            raise PayloadTooLargeError(
-                f"a payload of {size:,} bytes does not fit into the memory of this process",
-                hint="Lower large.message.max.payload.bytes to what fits, or read it as a stream",
-            ) from None
 
     def measure(self) -> Chunk:
         """Its last chunk, which has size and number of chunks."""

@@ -190,6 +190,11 @@ class IdleReaders:
 
 
 def _fitness(idle: _Idle, wanted: Position | None) -> tuple[bool, bool, float]:
-    """The best one is at the wanted record; the next best has no position; then the oldest."""
-    is_there = idle.position is not None and wanted is not None and idle.position.leads_to(wanted)
-    return is_there, idle.position is None, -idle.since
+    """The best one is at the wanted record, or closest before it; the next best has no position; then the oldest.
+
+    Several that follow each other through a partition would each fetch all of it.
+    """
+    position = idle.position
+    if position is not None and wanted is not None and position.leads_to(wanted):
+        return True, False, position.offset
+    return False, position is None, -idle.since

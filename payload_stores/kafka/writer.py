@@ -1,13 +1,17 @@
-"""Writes records to one partition and waits for delivery, with the store's own producer or a given one."""
+"""Writes records to one partition and waits for delivery, with the store's own producer or a given one.
+
+Payloads for one partition are handed to the producer one after the other: mixed with seven others, each would be read
+through the chunks of all eight. The next one does not wait for the delivery of the one before.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
@@ -56,6 +60,7 @@ class Writer:
         self._produce = produce
         self.max_record_bytes = max_record_bytes
         self._timeout_s = timeout_s
+        self._turns = _Turns()
 
     def write(self, topic: str, partition: int, records: Iterable[Record]) -> tuple[int, ...]:
         """Send records to one partition. See :meth:`payload_stores.RecordWriter.write`.
@@ -65,10 +70,12 @@ class Writer:
         admission = self.admission()
         running: deque[Future[int]] = deque()
         offsets: list[int] = []
-        for record in records:
-            if len(running) >= _AHEAD:
-                offsets.append(self.wait(running.popleft(), topic))
-            running.append(self._send(admission, topic, partition, record))
+        # A quarter: a stream whose reader is slow delays others, but does not fail them.
+        with self._turns.turn((topic, partition), self._timeout_s / 4):
+            for record in records:
+                if len(running) >= _AHEAD:
+                    offsets.append(self.wait(running.popleft(), topic))
+                running.append(self._send(admission, topic, partition, record))
         while running:
             offsets.append(self.wait(running.popleft(), topic))
         if -1 in offsets or any(after <= before for before, after in pairwise(offsets)):
@@ -135,6 +142,38 @@ class Writer:
             report.set_exception(translated(self.failed(error), f"write to the topic {topic}", topic=topic))
 
 
+class _Turns:
+    """Turns of those who write to a partition, in the order of their arrival.
+
+    Plain locks, as in :mod:`payload_stores.kafka.readers`: an interrupt must leave nothing locked.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._last: dict[tuple[str, int], threading.Lock] = {}
+
+    @contextmanager
+    def turn(self, place: tuple[str, int], seconds: float) -> Iterator[None]:
+        """Wait for the one that came before; after ``seconds``, go on beside it.
+
+        Args:
+            place: Topic and partition.
+            seconds: The longest wait.
+        """
+        own = threading.Lock()
+        with own:
+            try:
+                with self._lock:
+                    before, self._last[place] = self._last.get(place), own
+                if before is not None and before.acquire(timeout=seconds):
+                    before.release()
+                yield
+            finally:
+                with self._lock:
+                    if self._last.get(place) is own:
+                        del self._last[place]
+
+
 class OwnWriter(Writer):
     """Writes with its own idempotent producer, created on first use.
 
@@ -153,6 +192,7 @@ class OwnWriter(Writer):
 
     def _begin(self) -> None:
         self._lock = threading.Lock()
+        self._turns = _Turns()
         self._producer: Any = None
         self._fatal: KafkaError | None = None
         # Producers served by a thread, and whether there are none.

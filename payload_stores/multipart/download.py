@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 
-from payload_stores.buffers import fresh_buffer
+from payload_stores.multipart.file import payload_buffer
 from payload_stores.multipart.sizes import PART_BYTES
 from payload_stores.threads import settle
 
@@ -32,7 +32,7 @@ def download_ranges(
         first_bytes: Size of that range.
         part_bytes: Size of the other ranges, except the last.
     """
-    buffer = fresh_buffer(size)
+    buffer = payload_buffer(size)
     with buffer.getbuffer() as view:
 
         def fill_part(start: int, end: int) -> None:

@@ -161,11 +161,38 @@ class WindowReader:
         messages = self._window.messages
         new = list(itertools.takewhile(lambda record: record is not self._last, reversed(messages)))[::-1]
         begun = [(record, step) for record in new if (step := self._begin_ahead(record)) is not None]
+        self._fetch_ahead(begun)
+        self._last = new[-1] if new else self._last
+        return bool(new)
+
+    def look_ahead_within_bound(self) -> list[Any]:
+        """Start the marked records of the window while their payloads are within :attr:`most_bytes`.
+
+        The first is always started. Nothing is fetched of the records beyond, which the caller drops.
+
+        Returns:
+            The records before the first one beyond.
+        """
+        messages = self._window.messages
+        begun: list[tuple[Any, Transfer[Any]]] = []
+        count, held = 0, 0
+        for record in messages:
+            step = self._begin_ahead(record)
+            if step is not None and self._prefetch is not None:
+                size = self._prefetch.size_of(step)
+                if held and held + size > self.most_bytes:
+                    break
+                held += size
+                begun.append((record, step))
+            count += 1
+        self._fetch_ahead(begun)
+        return messages[:count]
+
+    def _fetch_ahead(self, begun: list[tuple[Any, Transfer[Any]]]) -> None:
+        """Fetch the payloads of records that have begun."""
         if self._prefetch is not None and begun:
             for (record, _), ahead in zip(begun, self._prefetch.add(step for _, step in begun), strict=True):
                 self._window.under_way[id(record)] = UnderWay(record, ahead)
-        self._last = new[-1] if new else self._last
-        return bool(new)
 
     def look_again(self) -> None:
         """Let the next :meth:`look_ahead` examine all records."""

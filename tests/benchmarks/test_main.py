@@ -1,5 +1,6 @@
 """``python -m benchmarks``: a small run of real measurements, with a report and bounds of its own."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -7,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import NAMES, main
-from benchmarks.reports import Section, sections
+from benchmarks.reports import Section, sections, write
 
 ROOT = Path(__file__).parents[2]
 
 
-def run(folder: Path, bounds: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(
+    folder: Path, bounds: str, *arguments: str, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     file = folder / "bounds.toml"
     file.write_text(bounds, encoding="utf-8")
     command = [
@@ -25,7 +28,7 @@ def run(folder: Path, bounds: str, *arguments: str) -> subprocess.CompletedProce
         "--bounds",
         str(file),
     ]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False, env=environment)
 
 
 @pytest.mark.full
@@ -55,6 +58,26 @@ def test_what_is_out_of_bounds_is_named_and_only_checking_makes_it_an_error(
     assert out[1].startswith("  chain: serialize, 3 fields against the library calls by hand: ")
 
 
+@pytest.mark.full
+def test_a_benchmark_that_fails_does_not_end_the_others(tmp_path: Path) -> None:
+    """Its process ends, as at its time limit; the report keeps what it had."""
+    (tmp_path / "bounds.toml").write_text("", encoding="utf-8")
+    write(Section("avro", title="before"), tmp_path / "report")
+    failing = tmp_path / "failing"
+    failing.mkdir()
+    (failing / "sitecustomize.py").write_text("import sys\nsys.modules['benchmarks.avro'] = object()\n")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(failing), str(ROOT)])}
+    done = run(tmp_path, "", "chain", "avro", "sizes", "--quick", environment=environment)
+    assert done.returncode == 1
+    assert "has no attribute 'run'" in done.stderr
+    assert done.stdout.splitlines()[-2:] == [
+        "Failed:", "  avro: it failed, as printed above; the report keeps its earlier figures, if any",
+    ]  # fmt: skip
+    titles = {section.benchmark: section.title for section in sections(tmp_path / "report")}
+    assert titles.keys() == {"chain", "avro", "sizes"}
+    assert titles["avro"] == "before"
+
+
 def test_a_peer_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "zstandard", None)
     monkeypatch.delitem(sys.modules, "benchmarks.chain", raising=False)
@@ -73,7 +96,7 @@ def test_figures_of_a_quick_run_do_not_take_the_place_of_others(
 ) -> None:
     monkeypatch.setattr("benchmarks.__main__.REPORT", tmp_path / "report")
     monkeypatch.setattr("benchmarks.__main__.QUICK_REPORT", tmp_path / "quick")
-    monkeypatch.setattr("benchmarks.__main__._run", lambda name, _bounds, quick: Section(name, quick=quick))
+    monkeypatch.setattr("benchmarks.one._run", lambda name, _bounds, quick: Section(name, quick=quick))
     monkeypatch.setattr(sys, "argv", ["benchmarks", "chain", *more])
     with pytest.raises(SystemExit, match="0"):
         main()

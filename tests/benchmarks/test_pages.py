@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.harness import Row, Table
-from benchmarks.pages import at_once, by_place, measured, quote
+from benchmarks.pages import at_once, by_place, measured, quote, whole
 from benchmarks.reports import write
 from tests.benchmarks.test_reports import ROWS, TABLE, section
 
@@ -63,6 +63,28 @@ def test_ways_by_place(tmp_path: Path, bounds: Path, capsys: pytest.CaptureFixtu
     ]
     with pytest.raises(LookupError, match="no row 'rates-up: hop' at '1 MB'"):
         by_place(["hop"], CELLS, folder=tmp_path)
+
+
+def test_whole_tables(tmp_path: Path, bounds: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    peak = Table("peak", "Peak memory", "MiB", [Row("read", [3.0, 15.04, 20.0])])
+    write(section("rates", tables=[RATES[0], peak]), tmp_path, bounds)
+    whole("rates-up", "none", "peak", folder=tmp_path)
+    assert capsys.readouterr().out.splitlines() == [
+        "| Rates | MB/s | raised | ratio |",
+        "|---|--:|--:|--:|",
+        "| s3 | 100 | 5.00 | 20.0 |",
+        "| s3 | 100 | 5.00 | 20.0 |",
+        "",
+        "The report has no figures of this yet; `make bench` measures them.",
+        "",
+        "| Peak memory | MiB |",
+        "|---|--:|",
+        "| read | 15.0 |",
+        "",
+        "Measured at one commit, abc, 2026-11-22.",
+    ]
+    whole("none", folder=tmp_path)
+    assert capsys.readouterr().out.count("\n") == 2
 
 
 def test_memory_at_once(tmp_path: Path, bounds: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -130,3 +130,19 @@ def test_a_record_without_a_payload_is_not_begun_to_learn_its_size(*, is_marked:
     assert not begun
     assert reader.fetches_ahead == fetches
     assert not reader.may_wait(message(0))
+
+
+def test_nothing_is_fetched_of_records_beyond_the_bound() -> None:
+    begun: list[int] = []
+
+    def begin(record: Any) -> Any:
+        begun.append(record.offset())
+        return b"small" if record.offset() == 1 else Large()
+
+    records = [message(offset) for offset in range(5)]
+    reader = reader_of(begin, *records)
+    assert reader.look_ahead_within_bound() == records[:2]
+    assert begun == [0, 1, 2]
+    assert reader.wait(records[0], SECONDS)
+    assert [reader.read(records[0]), *reader._window.decoded.values()] == [100, b"small"]
+    assert not reader._window.under_way

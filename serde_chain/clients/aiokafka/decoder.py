@@ -130,7 +130,7 @@ class Batches:
             (apart if self._is_apart(record) else others).append(record)
         if apart:  # small records, the usual case, need no thread
             window.messages += apart
-            apart = await in_daemon_thread(self._look_ahead, reader, window)
+            apart = await in_daemon_thread(reader.look_ahead_within_bound)
         decode = partial(self._turns.do, lambda: [self._read(reader, record) for record in others])
         is_quick = len(others) <= _FEW and self._turns.is_quick(0)
         decoded = decode() if is_quick else await in_daemon_thread(decode)
@@ -155,20 +155,6 @@ class Batches:
         size = len(record.value or b"") + len(record.key or b"")
         markers = self._markers
         return size > _LARGE_BYTES or markers is None or any(name in markers for name, _ in record.headers)
-
-    def _look_ahead(self, reader: WindowReader, window: Window) -> list[Record]:
-        """Begin the records of a window, and fetch the payloads for which there is room; returns their records."""
-        reader.look_ahead()
-        held = 0
-        for at, record in enumerate(window.messages):
-            if (fetched := window.under_way.get(id(record))) is not None:
-                size = self._prefetch.size_of(fetched.ahead.transfer)
-                if held and held + size > reader.most_bytes:
-                    for beyond in window.messages[at:]:
-                        window.under_way.pop(id(beyond), None)
-                    return window.messages[:at]
-                held += size
-        return window.messages
 
     async def _end(self, reader: WindowReader, record: Record) -> Record | Exception:
         """Wait for a record's payloads, if any, and decode it."""

@@ -5,7 +5,7 @@ import hashlib
 import json
 import threading
 import uuid
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from serde_chain.errors import DeadLetterError
 from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
+from serde_chain.transfer import Ahead, Prefetch, Transfer
 
 SECONDS = 30.0
 LARGE = bytes(2000)
@@ -478,9 +479,17 @@ def test_dead_letters_need_a_producer(config: dict[str, Any], broker: KafkaBroke
 
 
 def test_a_batch_holds_no_more_payloads_than_allowed(
-    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str
+    config: dict[str, Any], store: FaultyStore, broker: KafkaBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = {**config, "large.message.downloads.max.bytes": 3 * len(LARGE)}
+    asked: list[Transfer[Any]] = []
+    add = Prefetch.add
+
+    def noted(self: Prefetch, transfers: Iterable[Transfer[Any]]) -> list[Ahead]:
+        asked.extend(each := list(transfers))
+        return add(self, each)
+
+    monkeypatch.setattr(Prefetch, "add", noted)
 
     async def main() -> None:
         async with new_producer(broker, config) as producer:
@@ -496,6 +505,7 @@ def test_a_batch_holds_no_more_payloads_than_allowed(
         assert numbers == [*range(10)]
         assert max(sizes) == 3
         assert store.calls.count("download") == 10
+        assert len(asked) == 10, "what is beyond the bound would be fetched, and dropped"
 
     run(main())
 

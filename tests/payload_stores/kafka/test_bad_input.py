@@ -1,5 +1,6 @@
 """Topics and references that are not what they should be: a typed error, in bounded time, about the right thing."""
 
+import io
 import time
 import uuid
 from collections.abc import Callable
@@ -400,6 +401,38 @@ def test_a_payload_of_many_small_chunks_is_not_read(  # noqa: PLR0917, fixtures
             call(url)
         assert caught.value.about_record
     assert counted.records < 600
+
+
+def test_a_forged_size_is_not_a_memory_error(
+    broker: KafkaBroker, new_store: "NewStore", payloads: str, reference: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """The last chunk of a stream names the size, which no process has room for, and fits to it."""
+    store = new_store(**{"kafka.payload.topic": payloads, "large.message.max.payload.bytes": 1 << 60})
+    block = 1 << 58
+    records: Records = [
+        *chunks("t/1", bytes(1_000)),
+        (b"t/1/0000000000000000/1", b"end", [
+            ("payload-chunk-bytes", b"%d" % block), ("payload-chunks", b"2"), ("payload-size", b"%d" % (block + 3)),
+        ]),
+    ]  # fmt: skip
+    offsets = write(broker, payloads, records)
+    url = reference(offsets[0], offsets[-1])
+    with store.open(url) as file:
+        with pytest.raises(PayloadTooLargeError, match="does not fit into the memory") as caught:
+            store.read_range(url, 0, block)
+        assert caught.value.about_record
+        with pytest.raises(PayloadTooLargeError, match="does not fit into the memory"):
+            file.read()
+
+    def no_memory(_size: int) -> io.BytesIO:
+        raise MemoryError
+
+    # The chunks of a download have the size that they say, so only a machine's memory decides.
+    url = store.publish("t", DATA)
+    monkeypatch.setattr("payload_stores.multipart.file.fresh_buffer", no_memory)
+    with pytest.raises(PayloadTooLargeError, match="does not fit into the memory"):
+        store.download(url)
 
 
 @pytest.mark.parametrize("ends", [False, True], ids=["unfinished", "whole"])

@@ -220,6 +220,17 @@ def test_an_interrupted_wait_is_forgotten(idle: IdleReaders, monkeypatch: pytest
     assert idle._coming == []
 
 
+def test_the_closest_consumer_is_taken(broker: KafkaBroker, idle: IdleReaders) -> None:
+    """Several that follow each other through a partition would each fetch all of it."""
+    consumers = {
+        offset: confluent_kafka.Consumer({**broker.client_config(), "group.id": "none"}) for offset in (6, 9, 7, 11)
+    }
+    for offset, consumer in consumers.items():
+        idle.give(consumer, Position("t", 0, offset))
+    assert idle.take(Position("t", 0, 10)) == (consumers.pop(9), True)
+    assert idle.take(Position("t", 0, 10)) == (consumers.pop(7), True)
+
+
 def test_only_positions_just_before_lead_to_a_record() -> None:
     wanted = Position("t", 1, 10)
     leads = [offset for offset in range(20) if Position("t", 1, offset).leads_to(wanted)]
