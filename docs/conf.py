@@ -7,8 +7,6 @@ from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from docutils import nodes
-
 if TYPE_CHECKING:
     from sphinx.application import Sphinx
 
@@ -61,11 +59,10 @@ def _offer_files(_app: Sphinx, _page: str, source: list[str]) -> None:
     source[0] = source[0].replace("](../benchmarks/", "](path:../benchmarks/")
 
 
-def _dash(_app: Sphinx, page: nodes.document) -> None:
+def _dash(_app: Sphinx, page: Any) -> None:
     """Sphinx puts two hyphens between a parameter and its description."""
-    for text in list(page.findall(nodes.Text)):
-        if text == " -- ":
-            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
+    for text in [node for node in page.findall() if node.tagname == "#text" and node == " -- "]:
+        text.parent.replace(text, type(text)(" \N{EN DASH} "))
 
 
 def _announce(_app: Sphinx, _page: str, _template: str, context: dict[str, Any], _tree: object) -> None:

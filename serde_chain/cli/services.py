@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -54,6 +55,8 @@ def services(  # noqa: PLR0917, click passes them by name
     """
     from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
 
+    users = {"Kafka": port, "Kafka with users": port + 1}
+    _check({**users, "schema registry": registry, "S3": s3, "offload": offload_server})
     with ExitStack() as stack:
         click.echo("Starting …", err=True)
         broker = stack.enter_context(KafkaBroker(port=port, folder=folder / "kafka"))
@@ -90,6 +93,20 @@ def services(  # noqa: PLR0917, click passes them by name
                     if not server.running:
                         message = f"the {server.name} server has ended: see {folder}/*/{server.name}.log"
                         raise click.ClickException(message)
+
+
+def _check(ports: Mapping[str, int | None]) -> None:
+    """Refuse ports before the first server is started."""
+    from serde_chain.testing.services.ports import require_free
+
+    taken: dict[int, str] = {}
+    for name, port in ports.items():
+        if port is not None:
+            if port in taken:
+                message = f"the servers {taken[port]} and {name} have the same port, {port}"
+                raise click.UsageError(message)
+            taken[port] = name
+            require_free(port, name)
 
 
 def _say(name: str, what: str) -> None:

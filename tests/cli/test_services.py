@@ -26,10 +26,23 @@ def test_an_interrupted_start_goes_no_further(
         pytest.fail("the start goes on")
 
     monkeypatch.setattr(KafkaBroker, "start", interrupted)
+    chosen = ["--port", str(chosen_ports(1)[0]), "--folder", str(tmp_path)]
     with pytest.raises(SystemExit) as ended:
-        commands(["services", "images", "--folder", str(tmp_path)], prog_name="serde-chain")
+        commands(["services", "images", *chosen], prog_name="serde-chain")
     assert ended.value.code == 130
     assert "Interrupted" in capsys.readouterr().err
+
+
+def test_two_servers_at_one_port_are_refused_before_any_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(KafkaBroker, "start", lambda _: pytest.fail("started"))
+    port = chosen_ports(1)[0]
+    arguments = ["--port", str(port), "--registry", str(port + 1), "--folder", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        commands(["services", *arguments], prog_name="serde-chain")
+    assert ended.value.code == 2
+    assert f"Kafka with users and schema registry have the same port, {port + 1}" in capsys.readouterr().err
 
 
 @pytest.mark.full

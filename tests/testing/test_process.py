@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from serde_chain.testing.services import process
 from serde_chain.testing.services.errors import ServiceStartError
 from serde_chain.testing.services.ports import HOST, can_bind, free_ports, http_answers, port_answers
 from serde_chain.testing.services.process import Service, ServiceProcess
@@ -43,13 +44,48 @@ class HttpServer(Service):
     name = "http"
 
     def _prepare(self, folder: Path) -> list[str]:
-        (folder / "www").mkdir()
+        (folder / "www").mkdir(exist_ok=True)
         (folder / "www" / "hello").write_text("hello")
         options = ["--bind", "127.0.0.1", "--directory", "www", str(self._port())]
         return [sys.executable, "-m", "http.server", *options]
 
     def _ready(self) -> bool:
         return http_answers(self._port(), "/hello")
+
+
+# A server that goes on for a while when it is asked to end, and its parent.
+SLOW = """
+import os, signal, sys, time
+from pathlib import Path
+def end(*_):
+    while not Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+print("ready", flush=True)
+time.sleep(60)
+"""
+PARENT_OF_SLOW = """
+import sys, time
+from pathlib import Path
+from tests.testing.test_process import SlowServer
+server = SlowServer(folder=Path(sys.argv[1])).start()
+print("ready", flush=True)
+time.sleep(60)
+"""
+
+
+class SlowServer(Service):
+    """Ends when there is a file ``end`` beside its folder."""
+
+    name = "slow"
+
+    def _prepare(self, folder: Path) -> list[str]:
+        return [sys.executable, "-c", SLOW, str(folder.parent / "end")]
+
+    def _ready(self) -> bool:
+        assert self._folder is not None
+        return "ready" in (self._folder / "slow.log").read_text()
 
 
 def folder_of(tmp_path: Path) -> Path:
@@ -73,6 +109,41 @@ def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
             return False
         time.sleep(0.02)
     return True
+
+
+def test_a_kept_folder_is_of_one_server_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process, "_LOCK_SECONDS", 0)
+    with HttpServer(folder=tmp_path) as server:
+        with pytest.raises(ServiceStartError, match=f"another one uses {tmp_path}. End it, or choose another folder"):
+            HttpServer(folder=tmp_path).start()
+        server.restart()
+        assert server.running
+    with HttpServer(folder=tmp_path) as server:
+        assert server.running
+
+
+def test_a_kept_folder_is_free_when_the_server_of_a_killed_program_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "kept"
+    command = [sys.executable, "-c", PARENT_OF_SLOW, str(folder)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ready\n"
+        parent.kill()
+    with monkeypatch.context() as patched:
+        patched.setattr(process, "_LOCK_SECONDS", 0)
+        with pytest.raises(ServiceStartError, match="another one uses"):
+            SlowServer(folder=folder).start()
+    (tmp_path / "end").touch()
+    with SlowServer(folder=folder) as server:
+        assert server.running
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ServiceStartError, match=f"cannot keep its data in {tmp_path}/file/x: Not a directory. Choose"):
+        HttpServer(folder=tmp_path / "file" / "x").start()
 
 
 def test_a_server_that_ends_at_its_start_is_explained_by_its_log(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ class KafkaBroker(Service):
         try:
             admin.create_topics([topic], operation_timeout=_ADMIN_SECONDS)[name].result()
         except KafkaException as error:
-            message = f"the broker did not create topic {name!r}: {error}"
+            message = f"the broker did not create topic {name!r}: {error.args[0].str()}"
             raise ServiceError(message) from error
         deadline = time.monotonic() + _ADMIN_SECONDS
         while time.monotonic() < deadline:

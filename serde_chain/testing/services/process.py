@@ -11,16 +11,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import IO, ClassVar, Self
 
 from serde_chain.testing.services import supervise
 from serde_chain.testing.services.errors import ServiceStartError
+from serde_chain.testing.services.folders import lock_folder
 from serde_chain.testing.services.ports import free_ports, require_free
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 25
 # Between SIGTERM and SIGKILL, for a server whose data is kept.
 _GRACE_SECONDS = 20
+# For a server of the same folder, whose program was killed.
+_LOCK_SECONDS = 10
 
 
 class ServiceProcess:
@@ -39,6 +42,7 @@ class ServiceProcess:
         environment: Mapping[str, str] | None = None,
         grace: float = 0,
         keeps: bool = False,
+        lock: IO[bytes] | None = None,
     ) -> None:
         """Start the server; call `wait_until` to wait for it.
 
@@ -50,6 +54,7 @@ class ServiceProcess:
             grace: Seconds between SIGTERM and SIGKILL on stopping; 0 means SIGKILL at once, for a server with
                 disposable data.
             keeps: Whether the folder stays when the server ends.
+            lock: A locked file; it stays locked until the server has ended, even if this process is killed.
         """
         self.name = name
         self.log = folder / f"{name}.log"
@@ -67,6 +72,7 @@ class ServiceProcess:
                 env={**os.environ, **(environment or {})},
                 # Ctrl-C in a terminal goes to the whole process group: this process stops its servers itself.
                 start_new_session=True,
+                pass_fds=() if lock is None else (lock.fileno(),),
             )
         atexit.register(self.stop)
 
@@ -156,6 +162,7 @@ class Service(ABC):
         self._kept = None if folder is None else folder.absolute()
         self._process: ServiceProcess | None = None
         self._folder: Path | None = None
+        self._lock: IO[bytes] | None = None
         self._ports: list[int] = []
         self._command: list[str] = []
 
@@ -177,14 +184,23 @@ class Service(ABC):
         Raises:
             ServiceMissingError: A prerequisite is not installed.
             ServiceDownloadError: The server could not be fetched or built.
-            ServiceStartError: The server ended, or did not answer in time.
+            ServiceStartError: The server ended, or did not answer in time; its port is in use, or its folder.
         """
+        if self._kept is not None and self._lock is None:
+            self._lock = lock_folder(self._kept, self.name, seconds=_LOCK_SECONDS)
+        try:
+            self._start()
+        except BaseException:
+            self._unlock()
+            raise
+        return self
+
+    def _start(self) -> None:
         attempts = 3
         while self._process is None:
             attempts -= 1
             self._ports = self._choose_ports()
             self._folder = self._kept or Path(tempfile.mkdtemp(prefix=f"serde-chain-{self.name}-"))
-            self._folder.mkdir(parents=True, exist_ok=True)
             try:
                 self._command = self._prepare(self._folder)
                 self._launch()
@@ -196,7 +212,6 @@ class Service(ABC):
             except BaseException:
                 self._forget()
                 raise
-        return self
 
     def _choose_ports(self) -> list[int]:
         for port in self._fixed_ports:
@@ -208,6 +223,11 @@ class Service(ABC):
         if self._folder is not None and self._kept is None:
             shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _unlock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
     def _launch(self) -> None:
         assert self._folder is not None  # noqa: S101 - for mypy: set by `start`
         keeps = self._kept is not None
@@ -218,6 +238,7 @@ class Service(ABC):
             environment=self._environment(),
             grace=_GRACE_SECONDS if keeps else 0,
             keeps=keeps,
+            lock=self._lock,
         )
         try:
             process.wait_until(self._ready, seconds=self.start_seconds)
@@ -242,6 +263,7 @@ class Service(ABC):
         if self._process is not None:
             self._process.stop()
             self._process = None
+        self._unlock()
 
     @property
     def running(self) -> bool:
