@@ -8,10 +8,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, ClassVar, Final
 
 from payload_stores.plugins import require
-from serde_chain.base import DescribesFields, FieldType, RemovedHeaders, removed_headers_of
+from serde_chain.base import DescribesFields, RemovedHeaders, removed_headers_of
 from serde_chain.base.kinds import moves_fields
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
@@ -21,13 +22,15 @@ from serde_chain.spark.plan.fields import plan_field
 from serde_chain.spark.plan.prerequisites import has_arrow_udfs
 from serde_chain.spark.plan.reading import FieldPlan
 from serde_chain.stages.large_fields.options import PATHS
-from serde_chain.stages.large_fields.paths import Pattern, leaves, template
+from serde_chain.stages.large_fields.paths import Pattern, leaves, spellings, template
 from serde_chain.wire.large_fields import HEADER, Path
 
 __all__ = ["MOST_COLUMNS", "FetchPlan", "FieldColumn", "FieldsPlan", "plan_fields", "plan_value"]
 
 # Each of them is a step of its own in a query's plan, with a pass through Python.
 MOST_COLUMNS: Final = 20
+# A path by the aliases of all its fields: with more, in a schema of many levels, all fields are fetched together.
+_MOST_SPELLINGS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,8 @@ class FieldsPlan:
     Attributes:
         value: The plan for the stages before.
         columns: The columns.
-        left_out: Other fields of bytes or strings, as patterns; records with references there are refused.
+        left_out: Other fields of bytes or strings, as patterns, by all their names; records with references there are
+            refused.
         markers: The header that every record with references has.
     """
 
@@ -118,8 +122,10 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         return "pyspark has no Arrow UDFs"
     if whole is None or kind is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
         return "the fields are unknown before the values are read"
-    wanted, others = _divide(kind, PATHS.read(own))
-    columns = _columns(whole.arrow_type, wanted)
+    names = {path: tuple(islice(spellings(kind, path), _MOST_SPELLINGS + 1)) for path, _ in leaves(kind)}
+    patterns = PATHS.read(own)
+    wanted = [path for path, known in names.items() if patterns is None or _names_any(patterns, known)]
+    columns = _why_not_by_name(names) or _columns(whole.arrow_type, wanted)
     if isinstance(columns, str):
         return columns
     value = FieldPlan(
@@ -131,8 +137,10 @@ def plan_fields(config: Mapping[str, object]) -> FieldsPlan | str | None:
         removes=removes,
     )
     within = [column.path for column in columns]
-    left_out = (path for path in others if not any(_names(path)[: len(above)] == above for above in within))
-    return FieldsPlan(value, columns, tuple(map(template, left_out)), markers)
+    others = (path for path in names if not any(_names(path)[: len(above)] == above for above in within))
+    # The header has the writer's names.
+    left_out = tuple(template(name) for path in others for name in names[path])
+    return FieldsPlan(value, columns, left_out, markers)
 
 
 def plan_value(
@@ -172,13 +180,15 @@ def _why_without_header(markers: frozenset[str], removes: Sequence[RemovedHeader
     return f"an earlier stage removes {HEADER}" if any(HEADER in each.names for each in removes or ()) else None
 
 
-def _divide(kind: FieldType, patterns: Sequence[Pattern] | None) -> tuple[list[Path], list[Path]]:
-    """The fields of bytes or strings that patterns name, and the others."""
-    every = [path for path, _ in leaves(kind)]
-    if patterns is None:
-        return every, []
-    named = {path for pattern in patterns for path, _ in pattern.types(kind)}
-    return [path for path in every if path in named], [path for path in every if path not in named]
+def _why_not_by_name(names: Mapping[Path, Sequence[Path]]) -> str | None:
+    """Why the names of fields are not compared with those in headers; None if they are."""
+    most = max(map(len, names.values()), default=0)
+    return f"a field has more than {_MOST_SPELLINGS} names, by aliases" if most > _MOST_SPELLINGS else None
+
+
+def _names_any(patterns: Sequence[Pattern], names: Sequence[Path]) -> bool:
+    """Whether a reader's configuration names a field, by its own name or by the writer's."""
+    return any(pattern.names(name) for pattern in patterns for name in names)
 
 
 def _columns(kind: Any, paths: Iterable[Path]) -> tuple[FieldColumn, ...] | str:
