@@ -341,6 +341,57 @@ def test_paths_of_readers(spark: SparkSession, config: Config, engine: str) -> N
         resolve_fields("value", "headers", {"value.deserializers": "avro", "avro.schema": json.dumps(SCHEMA)})
 
 
+RENAMED: dict[str, Any] = {
+    "type": "record",
+    "name": "Alert",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "headline", "type": "string", "aliases": ["title"]},
+        {
+            "name": "detection",
+            "aliases": ["source"],
+            "type": {
+                "type": "record",
+                "name": "Source",
+                "fields": [{"name": "image", "type": ["null", "bytes"], "aliases": ["stamp"]}],
+            },
+        },
+        {"name": "remark", "type": ["null", "string"], "default": None},
+    ],
+}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_paths_by_the_writers_names(spark: SparkSession, config: Config, engine: str) -> None:
+    """A reader schema renames fields by aliases; the header, and usually the paths, have the names of writers."""
+    config = with_engine(config, engine)
+    frame = spark.createDataFrame([stored(config, 1)], KAFKA).coalesce(1)
+    reading = config | {"avro.reader.schema": json.dumps(RENAMED)}
+    expected = {
+        "id": 1,
+        "headline": alert(1)["title"],
+        "detection": {"image": alert(1)["source"]["stamp"]},
+        "remark": None,
+    }
+    for paths in ("title, source.*", "headline, detection.image", "title, detection.stamp, source.image"):
+        renamed = reading | {"large.fields.paths": paths}
+        assert "queries that use it (headline, detection.image)" in explain(renamed)
+        assert values(frame.transform(decode(renamed, engine=engine)).collect()) == [expected]
+    narrow = frame.transform(decode(reading | {"large.fields.paths": "detection.image"}, engine=engine))
+    with pytest.raises(SparkRuntimeException, match=r"large\.fields\.paths lacks a field that holds a reference"):
+        narrow.select("value.headline").collect()
+
+
+def test_too_many_names(config: Config) -> None:
+    """By the aliases of three levels: all fields are fetched with the value."""
+    schema: Any = {"name": "f", "aliases": list("abcde"), "type": "bytes"}
+    for level in "ghi":
+        record = {"type": "record", "name": level.upper(), "fields": [schema]}
+        schema = {"name": level, "aliases": list("abcde"), "type": record}
+    reading = config | {"avro.schema": json.dumps(schema["type"]), "large.fields.paths": "g.h.*"}
+    assert "fetched with the value (a field has more than 100 names" in explain(reading)
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_tombstone_keeps_its_headers(spark: SparkSession, config: Config, engine: str) -> None:
     """Whatever they are called, as in a Consumer."""

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.base import FieldType
 from serde_chain.base.kinds import moves_fields
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.config import stages_of
@@ -19,13 +19,15 @@ from serde_chain.spark.chains.plan import FieldPlan
 from serde_chain.spark.fields.plan import FieldColumn
 from serde_chain.spark.prerequisites import has_arrow_udfs
 from serde_chain.stages.large_fields.options import PATHS
-from serde_chain.stages.large_fields.paths import Pattern, leaves, template
+from serde_chain.stages.large_fields.paths import Pattern, leaves, spellings, template
 from serde_chain.wire.large_fields import HEADER, Path
 
 __all__ = ["MOST_COLUMNS", "FieldsPlan", "fetches_fields", "plan_fields"]
 
 # Each of them is a step of its own in a query's plan, with a pass through Python.
 MOST_COLUMNS: Final = 20
+# A path by the aliases of all its fields: with more, in a schema of many levels, all fields are fetched together.
+_MOST_SPELLINGS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -35,7 +37,8 @@ class FieldsPlan:
     Attributes:
         value: The plan for the stages before.
         columns: The columns.
-        left_out: Other fields of bytes or strings, as patterns; records with references there are refused.
+        left_out: Other fields of bytes or strings, as patterns, by all their names; records with references there are
+            refused.
         markers: The header that every record with references has.
     """
 
@@ -70,8 +73,11 @@ def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
         return "pyspark has no Arrow UDFs"
     if last.value_type is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
         return "the fields are unknown before the values are read"
-    wanted, others = _divide(last.value_type, PATHS.read(last.config))
-    columns = _columns(whole.arrow_type, wanted)
+    kind = last.value_type
+    names = {path: tuple(islice(spellings(kind, path), _MOST_SPELLINGS + 1)) for path, _ in leaves(kind)}
+    patterns = PATHS.read(last.config)
+    wanted = [path for path, known in names.items() if patterns is None or _names_any(patterns, known)]
+    columns = _why_not_by_name(names) or _columns(whole.arrow_type, wanted)
     if isinstance(columns, str):
         return columns
     value = FieldPlan(
@@ -83,8 +89,10 @@ def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
         removes=last.removed_before,
     )
     within = [column.path for column in columns]
-    left_out = (path for path in others if not any(_names(path)[: len(above)] == above for above in within))
-    return FieldsPlan(value, columns, tuple(map(template, left_out)), last.markers)
+    others = (path for path in names if not any(_names(path)[: len(above)] == above for above in within))
+    # The header has the writer's names.
+    left_out = tuple(template(name) for path in others for name in names[path])
+    return FieldsPlan(value, columns, left_out, last.markers)
 
 
 def _why_without_header(last: FetchingStage) -> str | None:
@@ -95,13 +103,15 @@ def _why_without_header(last: FetchingStage) -> str | None:
     return f"an earlier stage removes {HEADER}" if is_removed else None
 
 
-def _divide(kind: FieldType, patterns: Sequence[Pattern] | None) -> tuple[list[Path], list[Path]]:
-    """The fields of bytes or strings that patterns name, and the others."""
-    every = [path for path, _ in leaves(kind)]
-    if patterns is None:
-        return every, []
-    named = {path for pattern in patterns for path, _ in pattern.types(kind)}
-    return [path for path in every if path in named], [path for path in every if path not in named]
+def _why_not_by_name(names: Mapping[Path, Sequence[Path]]) -> str | None:
+    """Why the names of fields are not compared with those in headers; None if they are."""
+    most = max(map(len, names.values()), default=0)
+    return f"a field has more than {_MOST_SPELLINGS} names, by aliases" if most > _MOST_SPELLINGS else None
+
+
+def _names_any(patterns: Sequence[Pattern], names: Sequence[Path]) -> bool:
+    """Whether a reader's configuration names a field, by its own name or by the writer's."""
+    return any(pattern.names(name) for pattern in patterns for name in names)
 
 
 def _columns(kind: Any, paths: Iterable[Path]) -> tuple[FieldColumn, ...] | str:

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import product
 from typing import Any, Final, NamedTuple
 
 from payload_stores.options import nearest
@@ -19,7 +20,19 @@ from serde_chain.base import ANYTHING, FieldType
 from serde_chain.schemas.parts import MOST_FIELDS
 from serde_chain.wire.large_fields import MAX_STEPS, Path
 
-__all__ = ["MISSING", "Pattern", "child_type", "find", "leaves", "look_up", "snapshot", "type_at", "with_contents"]
+__all__ = [
+    "MISSING",
+    "Pattern",
+    "child_type",
+    "find",
+    "leaves",
+    "look_up",
+    "snapshot",
+    "spellings",
+    "template",
+    "type_at",
+    "with_contents",
+]
 
 MISSING: Final = object()
 
@@ -124,6 +137,23 @@ class Pattern:
             level = below
         return level
 
+    def names(self, path: Path) -> bool:
+        """Whether it names a path of :func:`leaves`.
+
+        Example:
+            >>> Pattern("diaSources[].stamp*").names(("diaSources", -1, "stampData"))
+            True
+        """
+        at = 0
+        for name, is_glob, arrays in self.steps:
+            own, *positions = path[at : at + 1 + arrays] or ("",)
+            if not isinstance(own, str) or not (_matches(own, name) if is_glob else own == name):
+                return False
+            if len(positions) < arrays or not all(isinstance(position, int) for position in positions):
+                return False
+            at += 1 + arrays
+        return at == len(path)
+
     def exact(self, root: FieldType) -> list[Pattern]:
         """The same fields of a type, by patterns without globs but for open records."""
         return [
@@ -226,6 +256,24 @@ def type_at(root: FieldType, path: Path) -> tuple[Path, FieldType | None]:
         own, kind = child_type(kind, step)
         steps.append(own)
     return tuple(steps), kind
+
+
+def spellings(root: FieldType, path: Path) -> Iterator[Path]:
+    """A path by all the names that its fields have and had, first by those in effect: what :func:`type_at` undoes.
+
+    Args:
+        root: The type of the values.
+        path: A path of :func:`leaves`.
+    """
+    kind: FieldType | None = root
+    names: list[list[str | int]] = []
+    for step in path:
+        former = {} if kind is None or isinstance(step, int) else kind.renamed()
+        names.append(
+            [step, *(other for other, own in former.items() if own == step and child_type(kind, other)[0] == own)]
+        )
+        _, kind = child_type(kind, step)
+    return product(*names)
 
 
 def look_up(value: Any, path: Path) -> Any:
