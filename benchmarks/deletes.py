@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from benchmarks.harness import Row, Table, per_second
 from payload_stores import PublishContext, open_store
 from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
-from serde_chain.jobs.folders import Folder, Listed, Part, list_folders
+from serde_chain.jobs.folders import Folder, IdRange, Listed, list_folders
 from serde_chain.jobs.manifest import Manifest
 from tests.servers.versitygw import VersityGateway
 
@@ -44,7 +44,7 @@ def run(*, quick: bool) -> Iterator[Table]:
                 own = Folder(store, topic, str(store.reference(topic, "-")).removesuffix("-"))
                 before = datetime.now(UTC) + timedelta(hours=1)
                 began = time.perf_counter(), time.process_time()
-                listed = list(list_folders([own], [Part(0)], [store], before))
+                listed = list(list_folders([own], [IdRange(0)], [store], before))
                 listing.setdefault(name, []).append(time.process_time() - began[1])
                 began = time.perf_counter(), time.process_time()
                 gone = _delete(own, listed, before, Path(folder, topic))

@@ -13,7 +13,7 @@ from typing import Final, TypeVar
 
 from serde_chain.jobs.folders import Listed
 from serde_chain.jobs.local.sweeping import LocalSweep
-from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepEngine, SweepReport, run_sweep
+from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepEngine, SweepReport, run_sweep
 from serde_chain.jobs.topics import Ends
 from tests.memory import peak_bytes, reset_peak
 
@@ -51,7 +51,7 @@ class Timed:
         """Measured as ``read``: only a sweep with tombstones reads them."""
         self.measure("read", lambda: self._engine.bury(first, ends))
 
-    def read(self, first: Ends, ends: Ends) -> Read:
+    def read(self, first: Ends, ends: Ends) -> ReadResult:
         """Measured as ``read``."""
         return self.measure("read", lambda: self._engine.read(first, ends))
 

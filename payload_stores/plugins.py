@@ -21,7 +21,7 @@ from payload_stores.options import Option, nearest
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Catalogue", "Item", "configure", "declared", "import_object", "make", "require"]
+__all__ = ["Catalogue", "PluginName", "configure", "declared", "import_object", "make", "require"]
 
 _NEAR_ALIAS: Final = 0.9
 _NAMESPACES: Final = frozenset({"google"})
@@ -100,7 +100,7 @@ class Catalogue:
 
 
 @dataclass(frozen=True)
-class Item:
+class PluginName:
     """A plug-in named in a configuration.
 
     Attributes:

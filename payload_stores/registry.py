@@ -13,7 +13,7 @@ from payload_stores.base.signatures import check_methods
 from payload_stores.errors import ConfigError
 from payload_stores.kip1159 import HasOptions, KipPayloadStore, KipStore, is_kip_class, is_kip_store
 from payload_stores.options import CLIENT_PREFIXES, UNDECLARED, Option, nearest
-from payload_stores.plugins import Catalogue, Item, configure, declared, make
+from payload_stores.plugins import Catalogue, PluginName, configure, declared, make
 
 __all__ = ["STORES", "ConfiguredStore", "StoreItem", "open_store"]
 
@@ -36,7 +36,7 @@ STORES: Final = Catalogue(
 )
 
 
-class StoreItem(Item):
+class StoreItem(PluginName):
     """A payload store named in a configuration, alone or in a list."""
 
     kind = "payload store"

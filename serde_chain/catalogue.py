@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
 
-from payload_stores.plugins import Catalogue, Item, configure, declared, make
+from payload_stores.plugins import Catalogue, PluginName, configure, declared, make
 from serde_chain import bakdata_config
 from serde_chain.base import Deserializer, Serializer, Stage, SupportsBuild, SupportsConfigure
 from serde_chain.base.kinds import is_stage
@@ -198,7 +198,7 @@ def _laid_over(others: Mapping[str, object], own: Mapping[str, object]) -> dict[
     return {**{key: value for key, value in others.items() if key not in replaced}, **own}
 
 
-class StageItem(Item):
+class StageItem(PluginName):
     """One item of a serializer list; its target may also be a callable."""
 
     kind = "stage"

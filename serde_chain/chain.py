@@ -59,7 +59,7 @@ from serde_chain.errors import (
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header, remove_headers
 from serde_chain.stage_calls import Begun, composed, max_unchanged, plain_call, stage_call
-from serde_chain.transfer import Slots, Transfer, finish, then, together
+from serde_chain.transfer import Transfer, TransferSlots, finish, then, together
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -528,7 +528,7 @@ class SerializerChain(_Chain, Serializer[Any]):
             else:
                 headers += [None] * count
             arrays.append(values)
-        slots = Slots(_IN_FLIGHT, max((stage.timeout_ms for stage in self._uploading), default=_PATIENCE_MS))
+        slots = TransferSlots(_IN_FLIGHT, max((stage.timeout_ms for stage in self._uploading), default=_PATIENCE_MS))
         uploads = [step for several in steps.values() for step in several]
         results = iter(finish(together(uploads, list, slots=slots, undo=self._undo), self._undo))
         for at, several in steps.items():

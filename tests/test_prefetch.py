@@ -9,7 +9,7 @@ import pytest
 
 from payload_stores import threads
 from payload_stores.errors import PayloadNotFoundError, PayloadStoreUnavailableError
-from serde_chain.transfer import Ahead, Prefetch, Transfer
+from serde_chain.transfer import Prefetch, Prefetched, Transfer
 
 
 class Payload(bytes):
@@ -76,7 +76,7 @@ def prefetch_of(call: Callable[["Transfer[Any]"], bytes], in_flight: int = 8, ma
     return Prefetch(call, in_flight=in_flight, max_bytes=max_bytes)
 
 
-def take_each(prefetch: Prefetch, waiting: list[Ahead]) -> list[bytes]:
+def take_each(prefetch: Prefetch, waiting: list[Prefetched]) -> list[bytes]:
     """Take what was added, in order, and let each go before the next."""
     results = []
     while waiting:
@@ -85,7 +85,7 @@ def take_each(prefetch: Prefetch, waiting: list[Ahead]) -> list[bytes]:
     return results
 
 
-def taken(prefetch: Prefetch, ahead: Ahead) -> Any:
+def taken(prefetch: Prefetch, ahead: Prefetched) -> Any:
     assert prefetch.wait(ahead, 30)
     return ahead.take()
 
@@ -226,7 +226,7 @@ def test_the_end_of_one_makes_room_for_one() -> None:
 
 def test_a_result_that_is_not_there_cannot_be_taken() -> None:
     with pytest.raises(RuntimeError, match="not done"):
-        Ahead(Fetch("a")).take()
+        Prefetched(Fetch("a")).take()
 
 
 def test_an_error_is_that_of_everyone_who_needs_the_result() -> None:

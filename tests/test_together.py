@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from payload_stores import PayloadStoreUnavailableError
-from serde_chain.transfer import Slots, Transfer, finish, together
+from serde_chain.transfer import Transfer, TransferSlots, finish, together
 from tests.interrupts import interrupted_at
 
 SECONDS = 30
@@ -39,13 +39,13 @@ class Upload(Transfer[str]):
         return f"[{result}]"
 
 
-def run(steps: list[Any], slots: Slots | None = None, undo: Callable[[str], object] | None = None) -> Any:
-    return finish(together(steps, tuple, slots=slots or Slots(8, 1000), undo=undo))
+def run(steps: list[Any], slots: TransferSlots | None = None, undo: Callable[[str], object] | None = None) -> Any:
+    return finish(together(steps, tuple, slots=slots or TransferSlots(8, 1000), undo=undo))
 
 
 def test_data_and_transfers_keep_their_order() -> None:
     assert run(["a", Upload("b"), "c", Upload("d")]) == ("a", "[b]", "c", "[d]")
-    assert together(["a", "b"], tuple, slots=Slots(1, 1)) == ("a", "b")
+    assert together(["a", "b"], tuple, slots=TransferSlots(1, 1)) == ("a", "b")
 
 
 def test_they_run_side_by_side() -> None:
@@ -55,7 +55,7 @@ def test_they_run_side_by_side() -> None:
 
 
 def test_no_more_run_than_there_are_slots() -> None:
-    slots = Slots(2, 60_000)
+    slots = TransferSlots(2, 60_000)
     lock, running, most = threading.Lock(), 0, 0
     begun = threading.Barrier(2)
 
@@ -78,7 +78,7 @@ def test_no_more_run_than_there_are_slots() -> None:
 
 
 def test_a_slot_is_waited_for_with_a_deadline() -> None:
-    slots, begun, may_end = Slots(1, 10), threading.Event(), threading.Event()
+    slots, begun, may_end = TransferSlots(1, 10), threading.Event(), threading.Event()
 
     def hold() -> None:
         begun.set()
@@ -98,7 +98,7 @@ def test_a_slot_is_waited_for_with_a_deadline() -> None:
 
 def test_records_take_turns() -> None:
     """A record with many fields does not make another one wait for all of them."""
-    slots, order = Slots(1, 60_000), list[str]()
+    slots, order = TransferSlots(1, 60_000), list[str]()
     begun, is_queued = threading.Event(), threading.Event()
 
     def first() -> None:
@@ -127,7 +127,7 @@ def test_equal_transfers_run_once() -> None:
 
 
 def test_it_knows_all_objects_and_sizes() -> None:
-    step = together([Upload("a"), Upload("b")], tuple, slots=Slots(8, 1000))
+    step = together([Upload("a"), Upload("b")], tuple, slots=TransferSlots(8, 1000))
     assert isinstance(step, Transfer)
     assert (step.size, step.places(), step.key, step.within_call) == (20, ("a", "b"), None, False)
     assert step.made(step.run()) == ("a", "b")
@@ -168,7 +168,7 @@ def test_after_a_failure_no_further_one_begins() -> None:
     uploads = [Upload("a"), Upload("b", fail), *(Upload(name) for name in "cdef")]
     deleted: list[str] = []
     with pytest.raises(PayloadStoreUnavailableError):
-        run(list(uploads), Slots(1, 60_000), deleted.append)
+        run(list(uploads), TransferSlots(1, 60_000), deleted.append)
     assert [upload.name for upload in uploads if upload.runs] == ["a", "b"]
     assert deleted == ["a"]
 
@@ -217,7 +217,7 @@ def test_a_store_that_went_away_is_waited_for_once() -> None:
 
 def test_an_interrupted_record_loses_no_slot() -> None:
     """Also where Python's own threading is interrupted."""
-    slots = Slots(1, 1000 * SECONDS)
+    slots = TransferSlots(1, 1000 * SECONDS)
     within = ("payload_stores/threads.py", "serde_chain/transfer/step.py", threading.__file__)
     number = 0
     while True:

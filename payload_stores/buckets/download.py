@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 from payload_stores.buckets.driver import Driver, Target
 from payload_stores.buckets.errors import Refusal
 from payload_stores.errors import PayloadIntegrityError
-from payload_stores.multipart import PART_BYTES, UnderWay, download_ranges, open_ranges
+from payload_stores.multipart import PART_BYTES, TransferCount, download_ranges, open_ranges
 
 __all__ = ["Downloads"]
 
@@ -30,7 +30,7 @@ class Downloads:
         self._driver = driver
         self._threads = threads
         self._check = check
-        self._under_way = UnderWay()
+        self._under_way = TransferCount()
 
     def get(self, target: Target, reference: str) -> bytes:
         """Download an object; if larger than a part, in parallel ranges.

@@ -10,7 +10,7 @@ from payload_stores.multipart.file import payload_buffer
 from payload_stores.multipart.sizes import PART_BYTES
 from payload_stores.threads import settle
 
-__all__ = ["UnderWay", "download_ranges"]
+__all__ = ["TransferCount", "download_ranges"]
 
 
 def download_ranges(
@@ -56,7 +56,7 @@ def download_ranges(
     return buffer.getvalue()
 
 
-class UnderWay:
+class TransferCount:
     """Counts the transfers in flight: a single one may use resources that several must share."""
 
     def __init__(self) -> None:

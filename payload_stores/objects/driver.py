@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from payload_stores.buckets.driver import Driver, Head, Listed, Target, fill_with
 from payload_stores.errors import PayloadNotFoundError, PayloadStoreError
-from payload_stores.multipart import MAX_PARTS, PARALLEL, PART_BYTES, UnderWay
+from payload_stores.multipart import MAX_PARTS, PARALLEL, PART_BYTES, TransferCount
 from payload_stores.objects.errors import status_of
 from payload_stores.objects.listing import before, pages
 from payload_stores.plugins import require
@@ -44,7 +44,7 @@ class ObstoreDriver(Driver):
         self.lists_ranges = clients.begins_anywhere
         self._clients = clients
         self._part_bytes = part_bytes
-        self._under_way = UnderWay()
+        self._under_way = TransferCount()
 
     def check_process(self) -> None:
         """See :meth:`~payload_stores.buckets.driver.Driver.check_process`: obstore's threads do not survive a fork.

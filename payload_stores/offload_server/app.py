@@ -29,7 +29,7 @@ from payload_stores.offload_server.acls import (
 )
 from payload_stores.offload_server.authentication import HEALTH, LIVE, USER, Authentication
 from payload_stores.offload_server.errors import ForbiddenError, RefusedError, TooLargeError
-from payload_stores.offload_server.files import SupportsReload, Taken
+from payload_stores.offload_server.files import LockedFolder, SupportsReload
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import METRICS, Metered, Metrics
 from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
@@ -91,7 +91,7 @@ class OffloadApp:
         self._authorizer = authorizer
         self._files: tuple[object, ...] = (credentials, authorizer, tokens)
         self._shared_store = shared_store
-        self._folder = Taken(folder)
+        self._folder = LockedFolder(folder)
         try:
             self._index = Index(folder / "index.sqlite3")
         except BaseException:

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.errors import ConfigError
 
-__all__ = ["SupportsReload", "Taken", "Watched", "replace", "toml", "warn_if_readable"]
+__all__ = ["LockedFolder", "SupportsReload", "Watched", "replace", "toml", "warn_if_readable"]
 
 _log = logging.getLogger(__name__)
 
@@ -99,7 +99,7 @@ def warn_if_readable(path: Path) -> None:
         _log.warning("%s may be read or changed by others (mode %o): chmod 600 %s", path, mode, path)
 
 
-class Taken:
+class LockedFolder:
     """A folder locked by one process.
 
     Args:

@@ -13,7 +13,7 @@ from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError, TooLargeError
 from payload_stores.offload_server.requests import GoneError, Limits, Sender
 
-__all__ = ["Pace", "Shares"]
+__all__ = ["Shares", "WaitBudget"]
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class Shares:
             yield
 
 
-class Pace:
+class WaitBudget:
     """The remaining time a client may keep its transfer waiting.
 
     Only time waiting for the client counts, not the store's time.

@@ -27,7 +27,7 @@ from payload_stores.offload_server.errors import RefusedError
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
-from payload_stores.offload_server.quotas import Pace, Shares
+from payload_stores.offload_server.quotas import Shares, WaitBudget
 from payload_stores.offload_server.requests import GoneError, Limits, Sender
 from payload_stores.offload_server.room import Room, now_ms
 from payload_stores.threads import DaemonPool
@@ -119,7 +119,7 @@ class Transfers:
         pipe = Pipe()
         publishing: Future[str] | None = None
         try:
-            async for chunk in Pace(self._limits).body(receive):
+            async for chunk in WaitBudget(self._limits).body(receive):
                 self._metrics.bytes.labels("upload").inc(len(chunk))
                 pieces = parser.feed(chunk)
                 if parser.size is not None and publishing is None:
@@ -164,7 +164,7 @@ class Transfers:
             if not await start(len(head) + entry.size + len(tail)):
                 await send({"type": "http.response.body", "body": b""})
                 return
-            answer = _Answer(send, Pace(self._limits), self._metrics)
+            answer = _Answer(send, WaitBudget(self._limits), self._metrics)
             await answer.send(head)
             await self._send_payload(answer, blocks, entry)
             await answer.send(tail, more=False)
@@ -279,7 +279,7 @@ class Transfers:
 class _Answer:
     """The body of an answer, sent at the client's pace."""
 
-    def __init__(self, send: Send, pace: Pace, metrics: Metrics) -> None:
+    def __init__(self, send: Send, pace: WaitBudget, metrics: Metrics) -> None:
         self._send = send
         self._pace = pace
         self._passed = metrics.bytes.labels("download")

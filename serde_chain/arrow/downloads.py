@@ -12,7 +12,7 @@ from payload_stores.base import PayloadStore
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from serde_chain.arrow.batch import Batch
 from serde_chain.errors import SerializationError, in_chain
-from serde_chain.transfer import Ahead, Prefetch, Transfer
+from serde_chain.transfer import Prefetch, Prefetched, Transfer
 
 __all__ = ["Downloads", "fail"]
 
@@ -33,7 +33,7 @@ class Downloads:
         # Without their own deadlines: payloads held together have one.
         self._prefetch = Prefetch(methodcaller("work"), in_flight=in_flight, max_bytes=max_bytes)
         self._waiting = deque(self._prefetch.add(transfers))
-        self._taken: list[Ahead] = []
+        self._taken: list[Prefetched] = []
         self._timeout_ms = timeout_ms
         self._until: float | None = None
 

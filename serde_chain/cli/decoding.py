@@ -18,12 +18,12 @@ from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import FETCH, LAZY
 from serde_chain.transfer import Transfer, finish
 
-__all__ = ["Decoding", "Read"]
+__all__ = ["DecodedRecord", "Decoding"]
 
 _TICK_S: Final = 0.5
 
 
-class Read(NamedTuple):
+class DecodedRecord(NamedTuple):
     """A record after decoding.
 
     Attributes:
@@ -55,7 +55,7 @@ class Decoding:
         self._decoder = Decoder(self._setup.key, self._setup.value)
         self._prefetch = prefetch_for(self._setup.key, self._setup.value)
 
-    def read(self, messages: list[Any]) -> Iterator[Read]:
+    def read(self, messages: list[Any]) -> Iterator[DecodedRecord]:
         """Decode some records.
 
         Args:
@@ -84,12 +84,12 @@ class Decoding:
                     self._prefetch.go_on()
                 else:
                     done = finish(step)
-                yield Read(done.finish())
+                yield DecodedRecord(done.finish())
             except SerializationError as error:
                 error.add_context(topic=message.topic(), partition=message.partition(), offset=message.offset())
                 if not error.about_record:
                     raise
-                yield Read(message, error)
+                yield DecodedRecord(message, error)
 
     def _begin(self, message: Any) -> Any:
         try:

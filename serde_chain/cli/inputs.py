@@ -19,7 +19,7 @@ from serde_chain.config import Resolved
 from serde_chain.record import Header
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer
 
-__all__ = ["STDIN", "ChainInput", "InputError", "Item", "StandardInput", "files", "lines", "records"]
+__all__ = ["STDIN", "ChainInput", "InputError", "InputRecord", "StandardInput", "files", "lines", "records"]
 
 STDIN: Final = Path("-")
 # The allowed fields of a record; its position belongs to the topic that it came from.
@@ -74,7 +74,7 @@ class StandardInput(io.RawIOBase):
 
 
 @dataclass(frozen=True)
-class Item:
+class InputRecord:
     """A record to send.
 
     Attributes:
@@ -144,7 +144,7 @@ class ChainInput:
             raise InputError(f"a field cannot be read: {error}") from None
 
 
-def files(paths: Iterable[Path], chain: ChainInput, *, names: ChainInput | None) -> Iterator[Item]:
+def files(paths: Iterable[Path], chain: ChainInput, *, names: ChainInput | None) -> Iterator[InputRecord]:
     """Each file as a record; a folder stands for all files in it.
 
     Args:
@@ -162,19 +162,19 @@ def files(paths: Iterable[Path], chain: ChainInput, *, names: ChainInput | None)
                     item = _standard_input(chain)
                 else:
                     value = file if chain.streams else chain.of_content(file.read_bytes())
-                    item = Item(str(file), value, file.stat().st_size)
+                    item = InputRecord(str(file), value, file.stat().st_size)
             yield replace(item, key=key)
 
 
-def _standard_input(chain: ChainInput) -> Item:
+def _standard_input(chain: ChainInput) -> InputRecord:
     if chain.streams:
         stream = StandardInput()
-        return Item("-", stream, stream)
+        return InputRecord("-", stream, stream)
     content = sys.stdin.buffer.read()
-    return Item("-", chain.of_content(content), len(content))
+    return InputRecord("-", chain.of_content(content), len(content))
 
 
-def lines(paths: Iterable[Path], chain: ChainInput, keys: ChainInput, separator: str | None) -> Iterator[Item]:
+def lines(paths: Iterable[Path], chain: ChainInput, keys: ChainInput, separator: str | None) -> Iterator[InputRecord]:
     """Each line as a record; empty lines are skipped.
 
     Args:
@@ -192,11 +192,11 @@ def lines(paths: Iterable[Path], chain: ChainInput, keys: ChainInput, separator:
                 if not found:
                     raise InputError(f"the line has no {separator!r} between key and value")
                 key = keys.of_content(name)
-            item = Item(f"{place}, line {number}", chain.of_content(content), len(content), key)
+            item = InputRecord(f"{place}, line {number}", chain.of_content(content), len(content), key)
         yield item
 
 
-def records(paths: Iterable[Path], chain: ChainInput, keys: ChainInput) -> Iterator[Item]:
+def records(paths: Iterable[Path], chain: ChainInput, keys: ChainInput) -> Iterator[InputRecord]:
     """Each line as a JSON record: an object with ``value``, and optionally ``key``, ``headers`` and ``timestamp_ms``.
 
     Args:
@@ -217,7 +217,7 @@ def records(paths: Iterable[Path], chain: ChainInput, keys: ChainInput) -> Itera
                     "the line is not a record as printed by consume --json: an object with a value",
                     hint=f"It may have {', '.join(sorted(_FIELDS))}; its position in the old topic is ignored",
                 )
-            item = Item(
+            item = InputRecord(
                 f"{place}, line {number}",
                 chain.of_json(record["value"]),
                 len(line),

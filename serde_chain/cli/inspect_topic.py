@@ -30,10 +30,10 @@ from serde_chain.wire.entry_metadata import EntryMetadataError, peek, strip
 from serde_chain.wire.reference_format import Reference
 
 if TYPE_CHECKING:
-    from serde_chain.cli.decoding import Read
+    from serde_chain.cli.decoding import DecodedRecord
     from serde_chain.config import Config
 
-__all__ = ["Shown", "describe", "facts", "formats_of", "inspect", "print_records", "table"]
+__all__ = ["ShownParts", "describe", "facts", "formats_of", "inspect", "print_records", "table"]
 
 _PREVIEW_BYTES: Final = 60
 _INLINE: Final = "inline"
@@ -83,11 +83,11 @@ def inspect(  # noqa: PLR0917, click passes them by name
         raise click.UsageError("--payload requires a folder for several records")
     if target is not None and not target.parent.is_dir():
         raise click.UsageError(f"--payload: the folder {target.parent} does not exist")
-    shown = Shown(decode=decode or target is not None, target=target, as_json=as_json)
+    shown = ShownParts(decode=decode or target is not None, target=target, as_json=as_json)
     print_records(config, topic, wanted, shown, timeout=timeout)
 
 
-class Shown(NamedTuple):
+class ShownParts(NamedTuple):
     """The parts of a record to show in addition to its position and bytes."""
 
     decode: bool = False
@@ -95,7 +95,7 @@ class Shown(NamedTuple):
     as_json: bool = False
 
 
-def print_records(config: Config, topic: str, wanted: Selection, shown: Shown, *, timeout: float) -> None:
+def print_records(config: Config, topic: str, wanted: Selection, shown: ShownParts, *, timeout: float) -> None:
     """Fetch raw records and print a description.
 
     Offsets without a record (transaction markers, compacted records) are skipped.
@@ -148,7 +148,7 @@ def _nothing(where: Mapping[int, tuple[int, int]], wanted: Selection) -> str:
     )
 
 
-def _decoded(read: Read, shown: Shown) -> dict[str, Any]:
+def _decoded(read: DecodedRecord, shown: ShownParts) -> dict[str, Any]:
     from serde_chain.cli.records import RecordUnavailableError
 
     if read.error is not None:

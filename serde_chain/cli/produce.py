@@ -11,7 +11,7 @@ import click
 
 from serde_chain.cli import arguments, inputs
 from serde_chain.cli.arguments import PARTITION, example
-from serde_chain.cli.inputs import InputError, Item, StandardInput
+from serde_chain.cli.inputs import InputError, InputRecord, StandardInput
 from serde_chain.cli.output import Throughput, complain, number, say
 from serde_chain.cli.program import FAILED
 from serde_chain.errors import SerializationError
@@ -165,7 +165,7 @@ class _Sending:
         failures = f", {failed:,} failed" if failed else ""
         return f"{number(sent, 'record')}, {size:,} bytes, sent to {self._topic}{failures}"
 
-    def send(self, item: Item, key: Any, headers: list[Any], partition: int) -> None:
+    def send(self, item: InputRecord, key: Any, headers: list[Any], partition: int) -> None:
         """Pass a record to the producer, once it has room.
 
         Raises:
@@ -201,7 +201,7 @@ class _Sending:
                 self._producer.poll(0)
                 return
 
-    def _delivered(self, item: Item, error: Any) -> None:
+    def _delivered(self, item: InputRecord, error: Any) -> None:
         self.counts["sent" if error is None else "failed"] += 1
         if error is None:
             self.counts["bytes"] += item.size.count if isinstance(item.size, StandardInput) else item.size

@@ -11,14 +11,14 @@ from serde_chain.codec import Encoded, Encoder, Record
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.transfer import then
 
-__all__ = ["Part", "TableRows"]
+__all__ = ["TablePart", "TableRows"]
 
 _PART_BYTES: Final = 8 << 20
 # pyarrow keeps the interpreter lock while it makes objects of a part, and an event loop waits for it.
 _PART_BYTES_OF_LOOP: Final = 1 << 16
 
 
-class Part(NamedTuple):
+class TablePart(NamedTuple):
     """Some rows of a table, after the first stage of values if it takes columns.
 
     Attributes:
@@ -77,7 +77,7 @@ class TableRows:
         self._key = key
         self._blocks = blocks
 
-    def parts(self) -> Iterator[Part]:
+    def parts(self) -> Iterator[TablePart]:
         """The rows in parts of 8 MB, or 64 KB beside an event loop. Each may query a schema registry.
 
         Yields:
@@ -103,7 +103,7 @@ class TableRows:
             yield part
             first += len(column)
 
-    def _part(self, column: Any) -> Part:
+    def _part(self, column: Any) -> TablePart:
         from serde_chain.arrow.writing import key_rows, listed
 
         stages = () if self._key_chain is None else self._key_chain.stages
@@ -111,7 +111,7 @@ class TableRows:
         values, chain = self._value_chain.begin_column(column, self._topic)
         rest = chain if chain.stages else None
         encoder = _RowEncoder(self, self._key_chain, rest, blocks=self._blocks)
-        return Part(zip(listed(values), keys, strict=True), rest, encoder)
+        return TablePart(zip(listed(values), keys, strict=True), rest, encoder)
 
     def __enter__(self) -> Self:
         return self

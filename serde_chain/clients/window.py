@@ -21,9 +21,9 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from serde_chain.clients.timeouts import client_timeout, deadline
-from serde_chain.transfer import Ahead
+from serde_chain.transfer import Prefetched
 
-__all__ = ["Place", "UnderWay", "Window", "in_use", "place"]
+__all__ = ["Place", "WaitingMessage", "Window", "in_use", "place"]
 
 _IS_THERE: Final = partial(operator.is_not, None)
 _IS_NOT_THERE: Final = partial(operator.is_, None)
@@ -38,7 +38,7 @@ Place: TypeAlias = tuple[str | None, int | None]
 
 
 @dataclass(slots=True)
-class UnderWay:
+class WaitingMessage:
     """A message that waits for a transfer.
 
     Attributes:
@@ -48,7 +48,7 @@ class UnderWay:
     """
 
     message: Any
-    ahead: Ahead
+    ahead: Prefetched
     is_awaited: bool = False
 
 
@@ -83,7 +83,7 @@ class Window:
         self.in_hand: Iterator[Any] = _NOTHING
         self.passed: Collection[Any] = ()
         self.decoded: dict[int, Any] = {}
-        self.under_way: dict[int, UnderWay] = {}
+        self.under_way: dict[int, WaitingMessage] = {}
         self.aside: dict[int, Any] = {}
         self.drops = 0
         self.is_in_use = False

@@ -11,7 +11,7 @@ from typing import Any
 from payload_stores.signals import let_through
 from serde_chain.base import SupportsFetch
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.window import UnderWay, Window, place
+from serde_chain.clients.window import WaitingMessage, Window, place
 from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
 from serde_chain.transfer import Prefetch, Transfer, finish
 
@@ -119,7 +119,7 @@ class WindowReader:
         if not isinstance(step, Transfer):
             return step
         [ahead] = self._prefetch.add([step])
-        under_way[id(record)] = UnderWay(record, ahead, is_awaited=True)
+        under_way[id(record)] = WaitingMessage(record, ahead, is_awaited=True)
         return None
 
     def may_wait(self, record: Any) -> bool:
@@ -192,7 +192,7 @@ class WindowReader:
         """Fetch the payloads of records that have begun."""
         if self._prefetch is not None and begun:
             for (record, _), ahead in zip(begun, self._prefetch.add(step for _, step in begun), strict=True):
-                self._window.under_way[id(record)] = UnderWay(record, ahead)
+                self._window.under_way[id(record)] = WaitingMessage(record, ahead)
 
     def look_again(self) -> None:
         """Let the next :meth:`look_ahead` examine all records."""

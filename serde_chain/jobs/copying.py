@@ -21,7 +21,7 @@ from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.errors import ContextualError, JobError, SerializationError
 from serde_chain.jobs.migration_plan import Done, MigratePlan
-from serde_chain.transfer import Ahead, Transfer, finish
+from serde_chain.transfer import Prefetched, Transfer, finish
 
 __all__ = ["Copied", "CopyError", "copy_partition"]
 
@@ -197,7 +197,7 @@ class _Copy:
             self._next = replace(self._next, position=record.offset() + 1, records=count, payloads=payloads)
         return None
 
-    def _finished(self, step: Any, aheads: deque[Ahead]) -> Any:
+    def _finished(self, step: Any, aheads: deque[Prefetched]) -> Any:
         """The record's final form, once its payload has arrived."""
         if isinstance(step, SerializationError):
             raise step

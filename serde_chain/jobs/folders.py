@@ -29,8 +29,8 @@ from serde_chain.stages.large_message.stores import without_deadline
 
 __all__ = [
     "Folder",
+    "IdRange",
     "Listed",
-    "Part",
     "folders_of",
     "is_plain",
     "list_folders",
@@ -148,7 +148,7 @@ class Folder:
         self.store.delete(reference)
 
 
-class Part(NamedTuple):
+class IdRange(NamedTuple):
     """A range of ids in a folder; by default all.
 
     Attributes:
@@ -187,7 +187,7 @@ class Listed(NamedTuple):
 
 def list_folders(
     folders: Sequence[Folder],
-    parts: Iterable[Part],
+    parts: Iterable[IdRange],
     stores: Sequence[PayloadStore],
     before: datetime,
 ) -> Iterator[Listed]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Final
 
-from serde_chain.jobs.folders import Folder, Part
+from serde_chain.jobs.folders import Folder, IdRange
 
 __all__ = ["MOST_PARTS", "estimate", "parts_of"]
 
@@ -22,7 +22,7 @@ _MIDDLE: Final = "8"
 _DIGITS: Final = re.compile(r"[0-9a-f]{1,12}")
 
 
-def parts_of(folders: Sequence[Folder], chosen: Sequence[int]) -> Iterator[Part]:
+def parts_of(folders: Sequence[Folder], chosen: Sequence[int]) -> Iterator[IdRange]:
     """Divide folders into ranges of ids, of at most some 50,000 payloads each.
 
     All ids made here begin with random hexadecimal digits, which the ranges divide evenly. Together they have every
@@ -39,7 +39,7 @@ def parts_of(folders: Sequence[Folder], chosen: Sequence[int]) -> Iterator[Part]
         count = min(-(-estimate(folders[at]) // _PAYLOADS_OF_PART), MOST_PARTS)
         bounds = [f"{number * MOST_PARTS // count:03x}" for number in range(1, count)]
         for after, until in pairwise(("", *bounds, None)):
-            yield Part(at, after or "", until)
+            yield IdRange(at, after or "", until)
 
 
 def estimate(folder: Folder) -> int:

@@ -43,7 +43,7 @@ from serde_chain.jobs.topics import (
 __all__ = [
     "DAY_MS",
     "Progress",
-    "Read",
+    "ReadResult",
     "Scope",
     "SweepEngine",
     "SweepReport",
@@ -143,7 +143,7 @@ class Unreadable(NamedTuple):
     message: str
 
 
-class Read(NamedTuple):
+class ReadResult(NamedTuple):
     """What an engine has read.
 
     Attributes:
@@ -184,7 +184,7 @@ class SweepEngine(Protocol):
             ends: End offsets of their committed records.
         """
 
-    def read(self, first: Ends, ends: Ends) -> Read:
+    def read(self, first: Ends, ends: Ends) -> ReadResult:
         """Read the records between some offsets, and keep the names of the payloads that they refer to.
 
         Records removed from a partition's beginning in the meantime are omitted: no reader sees them any more. A dead
@@ -410,7 +410,7 @@ class _Sweep:
             self._read(places, begin, ends)
         self._ends = ends
 
-    def _read(self, places: Sequence[tuple[str, int]], first: Ends, ends: Ends) -> tuple[Read, set[str]]:
+    def _read(self, places: Sequence[tuple[str, int]], first: Ends, ends: Ends) -> tuple[ReadResult, set[str]]:
         """Read some partitions; returns also the topics that still have records there."""
         first, ends = ({place: offsets[place] for place in places} for offsets in (first, ends))
         read = self._engine.read(first, ends)
@@ -418,7 +418,7 @@ class _Sweep:
         self._look_at_unreadable(read)
         return read, {topic for topic, partition in ends if first[topic, partition] < ends[topic, partition]}
 
-    def _look_at_unreadable(self, read: Read) -> None:
+    def _look_at_unreadable(self, read: ReadResult) -> None:
         """Count unreadable placeholders: they keep the payloads that they name, and any writer can create them.
 
         Raises:

@@ -25,12 +25,12 @@ from payload_stores.records import StoredRecord
 from payload_stores.threads import run_in_daemon_thread
 from serde_chain.transfer.step import Transfer
 
-__all__ = ["Ahead", "Prefetch"]
+__all__ = ["Prefetch", "Prefetched"]
 
 _TICK_S: Final = 1.0
 
 
-class Ahead:
+class Prefetched:
     """A transfer that runs ahead. When its last holder drops it, it is not started, or its result is discarded.
 
     Attributes:
@@ -117,31 +117,31 @@ class Prefetch:
         self.max_bytes = max_bytes
         self._news = threading.Event()
         # Appended to by the reader and the garbage collector.
-        self._added: Final[deque[weakref.ref[Ahead]]] = deque()
-        self._urgent: Final[deque[weakref.ref[Ahead]]] = deque()
+        self._added: Final[deque[weakref.ref[Prefetched]]] = deque()
+        self._urgent: Final[deque[weakref.ref[Prefetched]]] = deque()
         self._gone: Final[deque[_Holder]] = deque()
         # Only under the lock.
         self._lock = threading.Lock()
-        self._waiting: Final[deque[weakref.ref[Ahead]]] = deque()
+        self._waiting: Final[deque[weakref.ref[Prefetched]]] = deque()
         self._jobs: Final[dict[Hashable, _Job]] = {}
         self._running = 0
         self._bytes = 0
         # The assumed size of a transfer of unknown size; grows with larger results.
         self._assumed = max((max_bytes or 0) // in_flight, 1)
 
-    def add(self, transfers: Iterable[Transfer[Any]]) -> list[Ahead]:
+    def add(self, transfers: Iterable[Transfer[Any]]) -> list[Prefetched]:
         """Queue transfers.
 
         Args:
             transfers: In the order of need.
         """
-        added = [Ahead(transfer) for transfer in transfers]
+        added = [Prefetched(transfer) for transfer in transfers]
         if added:
             self._added.extend(map(weakref.ref, added))
             self.go_on()
         return added
 
-    def wait(self, ahead: Ahead, seconds: float) -> bool:
+    def wait(self, ahead: Prefetched, seconds: float) -> bool:
         """Wait for a transfer, which starts at once, regardless of bounds.
 
         Args:
@@ -163,7 +163,7 @@ class Prefetch:
             if not self._news.wait(max(until - time.monotonic(), 0)):
                 return ahead.is_done
 
-    def finish(self, ahead: Ahead) -> Any:
+    def finish(self, ahead: Prefetched) -> Any:
         """Wait for a transfer, and for those to which it leads; each has its own deadline.
 
         Returns:
@@ -180,7 +180,7 @@ class Prefetch:
                 return step
             [ahead] = self.add([step])
 
-    def hurry(self, ahead: Ahead) -> None:
+    def hurry(self, ahead: Prefetched) -> None:
         """Start a transfer now unless it has started: its result is needed next.
 
         Raises:
@@ -263,7 +263,7 @@ class Prefetch:
                     self._make_room(ahead.transfer)
                 yield from self._begin(ahead)
 
-    def _begin(self, ahead: Ahead) -> Iterator[_Job]:
+    def _begin(self, ahead: Prefetched) -> Iterator[_Job]:
         """Start a transfer, unless an equal one is running or done."""
         key = ahead.transfer.key
         job = None if key is None else self._jobs.get(key)
@@ -322,7 +322,7 @@ class _Job:
         is_left: Whether its result is no longer needed; under the lock.
     """
 
-    def __init__(self, key: Hashable, ahead: Ahead) -> None:
+    def __init__(self, key: Hashable, ahead: Prefetched) -> None:
         self.key = key
         self.transfer = ahead.transfer
         self.result: Any = None
@@ -352,14 +352,14 @@ class _Job:
         return len(data) if isinstance(data, (bytes, bytearray, memoryview)) else self.transfer.size or 0
 
 
-class _Holder(weakref.ref[Ahead]):
+class _Holder(weakref.ref[Prefetched]):
     """A reference to a holder of a job's result. When the holder is dropped, C code appends this to a queue."""
 
     __slots__ = ("job",)
     job: _Job
 
     @classmethod
-    def of(cls, ahead: Ahead, job: _Job, gone: deque[_Holder]) -> Self:
+    def of(cls, ahead: Prefetched, job: _Job, gone: deque[_Holder]) -> Self:
         holder = cls(ahead, gone.append)  # which gets this very reference
         holder.job = job
         return holder

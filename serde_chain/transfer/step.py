@@ -18,7 +18,7 @@ from typing import Any, Final, Generic, TypeVar
 from payload_stores.errors import PayloadStoreUnavailableError, release
 from payload_stores.threads import Call, DaemonPool
 
-__all__ = ["Question", "Slots", "Transfer", "answered", "finish", "then", "together"]
+__all__ = ["Question", "Transfer", "TransferSlots", "answered", "finish", "then", "together"]
 
 T = TypeVar("T")
 
@@ -250,7 +250,7 @@ class _Answered(Transfer[Any]):
         return answered(self._transfer.resume(result), self._go_on)
 
 
-class Slots(DaemonPool):
+class TransferSlots(DaemonPool):
     """A limit on transfers that run at a time, for all records of a stage.
 
     Args:
@@ -318,7 +318,7 @@ def together(
     steps: Iterable[Any],
     go_on: Callable[[list[Any]], Any],
     *,
-    slots: Slots,
+    slots: TransferSlots,
     undo: Callable[[str], object] | None = None,
 ) -> Any:
     """Continue with the data of several steps: now, or once their transfers are done.
@@ -333,7 +333,7 @@ def together(
         The result of ``go_on``, or a transfer that leads to it.
 
     Example:
-        >>> together([b"a", b"b"], b"".join, slots=Slots(8, 60_000))
+        >>> together([b"a", b"b"], b"".join, slots=TransferSlots(8, 60_000))
         b'ab'
     """
     steps = list(steps)
@@ -349,7 +349,7 @@ class _Together(Transfer[list[Any]]):
         self,
         steps: Sequence[Any],
         go_on: Callable[[list[Any]], Any],
-        slots: Slots,
+        slots: TransferSlots,
         undo: Callable[[str], object] | None,
     ) -> None:
         self._steps = steps

@@ -12,7 +12,7 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from serde_chain import Producer
-from serde_chain.cli.inspect_topic import Shown, print_records
+from serde_chain.cli.inspect_topic import ShownParts, print_records
 from serde_chain.cli.selection import Selection
 from serde_chain.config import load
 from serde_chain.errors import ContextualError
@@ -128,7 +128,7 @@ def test_a_range_is_one_assignment(filled: tuple[str, Path], monkeypatch: pytest
             super().assign(partitions)
 
     monkeypatch.setattr(confluent_kafka, "Consumer", Counting)
-    print_records(load(path), topic, Selection(0, 0, count=3), Shown(as_json=True), timeout=30)
+    print_records(load(path), topic, Selection(0, 0, count=3), ShownParts(as_json=True), timeout=30)
     assert [consumer.assigned for consumer in made] == [1]
 
 
@@ -139,7 +139,7 @@ def test_missing_things_have_their_own_messages(
 
     def error(topic: str, partition: int = 0, first: int | None = None) -> str:
         with pytest.raises(ContextualError) as caught:
-            print_records(load(path), topic, Selection(partition, first, count=1), Shown(as_json=True), timeout=30)
+            print_records(load(path), topic, Selection(partition, first, count=1), ShownParts(as_json=True), timeout=30)
         return str(caught.value)
 
     assert "the partition ends before it: its last offset is 2" in error(topic, first=7)

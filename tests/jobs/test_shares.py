@@ -12,7 +12,7 @@ import pytest
 from payload_stores import PayloadStore, PublishContext, SupportsListRange, open_store
 from payload_stores.memory import MemoryStore
 from serde_chain.jobs import shares
-from serde_chain.jobs.folders import Folder, Part, list_folders
+from serde_chain.jobs.folders import Folder, IdRange, list_folders
 from serde_chain.testing.services import S3Server
 
 LATER = datetime.now(UTC) + timedelta(days=1)
@@ -96,7 +96,7 @@ def test_a_part_costs_its_own_payloads_only(
         parts = [*shares.parts_of([folder], [0])]
         assert names == (["ListObjectsV2"] if kind == "s3" else [])
         assert len(parts) == pytest.approx(16, abs=2)
-        sizes: Counter[Part] = Counter()
+        sizes: Counter[IdRange] = Counter()
         listed: Counter[str] = Counter()
         for part in parts:
             of_part = [each.reference for each in list_folders([folder], [part], [store], LATER)]

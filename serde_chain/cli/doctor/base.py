@@ -14,7 +14,7 @@ from serde_chain.cli.routed import config_of, large_fields_config, large_message
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.config import Resolved
 
-__all__ = ["Checks", "Look", "TopicFacts", "change_for"]
+__all__ = ["CheckContext", "Checks", "TopicSettings", "change_for"]
 
 TIMEOUT_S: Final = 10.0
 _CENTURY_MS: Final = 36_525 * 86_400_000
@@ -34,7 +34,7 @@ def change_for(error: PayloadStoreError, permit: str, *, otherwise: str | None =
 
 
 @dataclass(frozen=True)
-class TopicFacts:
+class TopicSettings:
     """The broker's settings of a topic.
 
     Attributes:
@@ -62,7 +62,7 @@ class TopicFacts:
         return None if self.longest_ms is None else self.longest_ms + min(self.segment_ms, _CENTURY_MS)
 
 
-class Look:
+class CheckContext:
     """The configuration and its cluster, for all checks.
 
     Args:
@@ -84,7 +84,7 @@ class Look:
     ) -> None:
         self.config, self.topics, self.timeout_s, self.missing = config, topics, timeout_s, missing
         self.tries = tries
-        self._facts: dict[str, TopicFacts | None] = {}
+        self._facts: dict[str, TopicSettings | None] = {}
 
     @cached_property
     def large_messages(self) -> Mapping[str, object] | None:
@@ -129,7 +129,7 @@ class Look:
         settings: dict[str, Any] = {**client_settings(self.config.settings), "log_level": 0, "error_cb": log_error}
         return AdminClient(settings)
 
-    def facts(self, topic: str) -> TopicFacts | None:
+    def facts(self, topic: str) -> TopicSettings | None:
         """The broker's settings of a topic; None if this user may not read them.
 
         Raises:
@@ -139,7 +139,7 @@ class Look:
             self._facts[topic] = self._ask(topic)
         return self._facts[topic]
 
-    def _ask(self, topic: str) -> TopicFacts | None:
+    def _ask(self, topic: str) -> TopicSettings | None:
         from confluent_kafka import KafkaError, KafkaException
         from confluent_kafka.admin import ConfigResource, ResourceType
 
@@ -157,7 +157,7 @@ class Look:
             ) from error
         value = {name: entry.value for name, entry in entries.items()}
         policy = value["cleanup.policy"]
-        return TopicFacts(
+        return TopicSettings(
             int(value["retention.ms"]),
             "compact" in policy,
             "delete" in policy,
@@ -166,5 +166,5 @@ class Look:
         )
 
 
-Checks: TypeAlias = Callable[[Look], Iterator[Finding]]
+Checks: TypeAlias = Callable[[CheckContext], Iterator[Finding]]
 """A group of checks: its results are printed in this order."""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from serde_chain.cli.doctor.base import TIMEOUT_S, Checks, Look
+from serde_chain.cli.doctor.base import TIMEOUT_S, CheckContext, Checks
 from serde_chain.cli.doctor.offline import offline, short_delivery_times
 from serde_chain.cli.doctor.records import readers
 from serde_chain.cli.doctor.schemas import schemas
@@ -65,7 +65,7 @@ def examine(
     if resolved is None:
         return
     yield Finding("configuration", Level.OK, "no mistakes")
-    look = Look(resolved, tuple(dict.fromkeys(names)), timeout_s)
+    look = CheckContext(resolved, tuple(dict.fromkeys(names)), timeout_s)
     if look.writes:
         yield from short_delivery_times(resolved.settings)
     yield from offline(resolved)
@@ -79,12 +79,12 @@ def examine(
         yield Finding("broker", Level.ERROR, error.message, error.hint)
         return
     missing = tuple(topic for topic in look.topics if topic not in there)
-    look = Look(look.config, tuple(there), timeout_s, missing, tries=tries)
+    look = CheckContext(look.config, tuple(there), timeout_s, missing, tries=tries)
     for family in FAMILIES:
         yield from _made(family, look)
 
 
-def _made(family: Checks, look: Look) -> Iterator[Finding]:
+def _made(family: Checks, look: CheckContext) -> Iterator[Finding]:
     """The results of a group. A failure of the check itself becomes an error; the other groups go on."""
     try:
         yield from family(look)

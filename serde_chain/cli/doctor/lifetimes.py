@@ -9,7 +9,7 @@ from typing import Final
 from payload_stores import propose_expiration
 from payload_stores.base import Lifetimes, PayloadStore, SupportsDelete, SupportsExpiration, SupportsLifetimes
 from payload_stores.errors import PayloadStoreError
-from serde_chain.cli.doctor.base import TopicFacts, change_for
+from serde_chain.cli.doctor.base import TopicSettings, change_for
 from serde_chain.cli.findings import Finding, Level
 
 __all__ = ["lifetime"]
@@ -17,7 +17,7 @@ __all__ = ["lifetime"]
 _DAY_MS: Final = 86_400_000
 
 
-def lifetime(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, is_folder: bool) -> Iterator[Finding]:
+def lifetime(store: PayloadStore, name: str, topic: str, facts: TopicSettings, *, is_folder: bool) -> Iterator[Finding]:
     """Compare the ages at which a store deletes payloads with the topic's retention.
 
     Args:
@@ -51,7 +51,7 @@ def _same(age: timedelta | None) -> Lifetimes:
     return Lifetimes(age, age)
 
 
-def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, is_folder: bool) -> Iterator[Finding]:
+def _undated(store: PayloadStore, name: str, topic: str, facts: TopicSettings, *, is_folder: bool) -> Iterator[Finding]:
     """The advice for a store whose expiration cannot be read; ``orphans`` shows whether it is followed."""
     proposed = None if facts.longest_ms is None else propose_expiration(facts.longest_ms)
     if proposed is None:
@@ -66,7 +66,7 @@ def _undated(store: PayloadStore, name: str, topic: str, facts: TopicFacts, *, i
     yield Finding("retention", Level.OK, f"{message}, while the topic deletes records", change, topic)
 
 
-def _compared(ages: Lifetimes, name: str, topic: str, facts: TopicFacts) -> tuple[Level, str, str | None]:
+def _compared(ages: Lifetimes, name: str, topic: str, facts: TopicSettings) -> tuple[Level, str, str | None]:
     """A topic's retention, compared with the ages at which its payloads are deleted: level, message and remedy."""
     deletes = f"the store deletes payloads {'only on request' if ages.shortest is None else _after(ages.shortest)}"
     if facts.longest_ms is None or facts.latest_ms is None:

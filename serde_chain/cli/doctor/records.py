@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Any, Final
 
 from serde_chain.cli.decoding import Decoding
-from serde_chain.cli.doctor.base import Look
+from serde_chain.cli.doctor.base import CheckContext
 from serde_chain.cli.doctor.offline import compared
 from serde_chain.cli.doctor.topics import newest_records
 from serde_chain.cli.findings import Finding, Level
@@ -20,10 +20,10 @@ from serde_chain.record import KEY, VALUE
 __all__ = ["readers"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
-_LOOK: Final = "Look at it with serde-chain inspect, and make the deserializers match"
+_LOOK: Final = "CheckContext at it with serde-chain inspect, and make the deserializers match"
 
 
-def readers(look: Look) -> Iterator[Finding]:
+def readers(look: CheckContext) -> Iterator[Finding]:
     """Whether the deserializers read the newest records."""
     if not look.reads:
         return

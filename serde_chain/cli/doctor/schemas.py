@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from serde_chain.base import Stage
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, settings_of
-from serde_chain.cli.doctor.base import Look
+from serde_chain.cli.doctor.base import CheckContext
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import KEY, VALUE, RecordContext
@@ -40,7 +40,7 @@ _ENDPOINT: Final = (
 _KINDS: Final = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON"}
 
 
-def schemas(look: Look) -> Iterator[Finding]:
+def schemas(look: CheckContext) -> Iterator[Finding]:
     """Whether the registries answer, and which schemas keys and values have there."""
     asked: list[tuple[Mapping[str, object], bool]] = []
     for is_key in (True, False):
@@ -114,7 +114,7 @@ def _right_path(config: Mapping[str, object]) -> str | None:
     return None
 
 
-def _schemas(look: Look, *, is_key: bool) -> Iterator[Finding]:
+def _schemas(look: CheckContext, *, is_key: bool) -> Iterator[Finding]:
     """The schema of keys or of values: the writers', or the readers' if the configuration only reads."""
     field, side = KEY if is_key else VALUE, SERIALIZE if look.writes else DESERIALIZE
     stages = look.config.of(side, is_key=is_key)
@@ -167,7 +167,7 @@ class _Used(NamedTuple):
     schema: StageSchema
     registry: SchemaRegistry
     field: str
-    look: Look
+    look: CheckContext
     registers: bool
 
     def check(self, topic: str) -> Finding:

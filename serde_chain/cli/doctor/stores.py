@@ -26,7 +26,7 @@ from payload_stores.local import LocalStore
 from payload_stores.local.folders import MARKER
 from payload_stores.middleware.base import Middleware
 from payload_stores.registry import StoreItem
-from serde_chain.cli.doctor.base import Look, TopicFacts, change_for
+from serde_chain.cli.doctor.base import CheckContext, TopicSettings, change_for
 from serde_chain.cli.doctor.lifetimes import lifetime
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.output import number
@@ -50,7 +50,7 @@ _SHARED: Final = frozenset({
 })  # fmt: skip
 
 
-def stores(look: Look) -> Iterator[Finding]:
+def stores(look: CheckContext) -> Iterator[Finding]:
     """Each topic's store; a store shared by several topics is checked once."""
     opened = Stores()
     names: dict[PayloadStore, str] = {}
@@ -110,7 +110,7 @@ def _step(what: str, permit: str, topic: str) -> Iterator[None]:
         raise _UnusableError(check, is_away=error.transient) from error
 
 
-def _of_topic(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Finding]:
+def _of_topic(store: PayloadStore, name: str, topic: str, look: CheckContext) -> Iterator[Finding]:
     """The checks of a topic's payloads, in a store with this name in the configuration."""
     if store.scheme == "memory":
         message = "the store memory is private to one process: no other process can read the topic's large records"
@@ -161,7 +161,7 @@ def _delete(store: PayloadStore, reference: str) -> None:
         store.delete(reference)
 
 
-def _listed(store: PayloadStore, name: str, topic: str, look: Look) -> Iterator[Finding]:
+def _listed(store: PayloadStore, name: str, topic: str, look: CheckContext) -> Iterator[Finding]:
     """A request that changes nothing: it lists the topic's payloads, or asks for one that does not exist."""
     if isinstance(store, SupportsList):
         with _step("list", "Permit listing", topic):
@@ -181,7 +181,7 @@ def _local(store: PayloadStore) -> LocalStore | None:
     return store if isinstance(store, LocalStore) else None
 
 
-def _folder(store: LocalStore, topic: str, look: Look) -> Iterator[Finding]:
+def _folder(store: LocalStore, topic: str, look: CheckContext) -> Iterator[Finding]:
     """Whether this user may write to the folder, and whether others see it."""
     marker = store.path / MARKER
     if look.writes and os.access(marker, os.F_OK) and not os.access(marker, os.W_OK | os.X_OK):
@@ -198,7 +198,7 @@ def _folder(store: LocalStore, topic: str, look: Look) -> Iterator[Finding]:
         yield Finding("store", Level.WARNING, message, change, topic)
 
 
-def _is_here(look: Look) -> bool:
+def _is_here(look: CheckContext) -> bool:
     """Whether the brokers run on this machine, as in development."""
     servers = str(look.config.settings.get("bootstrap.servers", "")).split(",")
     hosts = {server.strip().rpartition("://")[2].rpartition(":")[0] for server in servers}
@@ -272,7 +272,7 @@ def _leftovers(store: PayloadStore, name: str) -> Iterator[Finding]:
         yield Finding("leftovers", Level.OK, f"the store {name} has no unfinished uploads")
 
 
-def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Finding]:
+def _left(store: PayloadStore, topic: str, facts: TopicSettings) -> Iterator[Finding]:
     """Payloads older than any record can be."""
     longest = facts.longest_ms
     if longest is None or not isinstance(store, SupportsList):
@@ -296,7 +296,7 @@ def _left(store: PayloadStore, topic: str, facts: TopicFacts) -> Iterator[Findin
         yield Finding("orphans", Level.OK, "no payload is older than the records can be", topic=topic)
 
 
-def journal(look: Look) -> Iterator[Finding]:
+def journal(look: CheckContext) -> Iterator[Finding]:
     """Leftovers of a killed producer in its journal."""
     path = next((JOURNAL_PATH.read(config) for config in look.stores), None)
     if path is None or not Path(path).exists():

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from payload_stores.options import Option, integer
 from serde_chain.catalogue import find_format
-from serde_chain.cli.doctor.base import Look, TopicFacts
+from serde_chain.cli.doctor.base import CheckContext, TopicSettings
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.output import number
 from serde_chain.cli.records import RecordUnavailableError, last
@@ -32,7 +32,7 @@ _LEAST: Final = 2
 _MOST: Final = 400
 
 
-def topics(look: Look) -> Iterator[Finding]:
+def topics(look: CheckContext) -> Iterator[Finding]:
     """Whether the broker answers and has the topics. A broker that does not answer raises an error."""
     with look.reader() as reader:
         for topic in look.topics:
@@ -55,7 +55,7 @@ def topics(look: Look) -> Iterator[Finding]:
                 )
 
 
-def permissions(look: Look) -> Iterator[Finding]:
+def permissions(look: CheckContext) -> Iterator[Finding]:
     """Whether this user has the permissions that the configuration's chains need."""
     from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import AclOperation
@@ -77,7 +77,7 @@ def permissions(look: Look) -> Iterator[Finding]:
             yield Finding("permissions", Level.OK, "this user has the permissions that the chains need", topic=topic)
 
 
-def sizes(look: Look) -> Iterator[Finding]:
+def sizes(look: CheckContext) -> Iterator[Finding]:
     """Whether the client, the topic and readers accept the largest records."""
     for topic in look.topics:
         facts = look.facts(topic)
@@ -97,7 +97,7 @@ def sizes(look: Look) -> Iterator[Finding]:
         yield from wrong or [Finding("limits", Level.OK, f"records fit into {facts.max_bytes:,} bytes", topic=topic)]
 
 
-def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
+def _threshold(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
     config = look.large_messages_of(topic)
     if config is None or not look.writes:
         return
@@ -114,7 +114,7 @@ def _threshold(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _batches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
+def _batches(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
     config = look.config.settings
     batch = min(_BATCH_SIZE.read(config), MESSAGE_MAX.read(config))
     of_large = look.large_messages_of(topic)
@@ -130,7 +130,7 @@ def _batches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
+def _fetches(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
     most = _RECEIVE_MAX.read(look.config.settings)
     if look.reads and facts.max_bytes + _FETCH_OVERHEAD > most:
         yield Finding(
@@ -142,7 +142,7 @@ def _fetches(look: Look, topic: str, facts: TopicFacts) -> Iterator[Finding]:
         )
 
 
-def dead_letters(look: Look) -> Iterator[Finding]:
+def dead_letters(look: CheckContext) -> Iterator[Finding]:
     """Whether the dead-letter topic exists, with room for the largest records and the headers of letters."""
     topic = DEAD_LETTER_TOPIC.read(look.config.settings)
     if topic is None or not look.reads:
@@ -173,7 +173,7 @@ def dead_letters(look: Look) -> Iterator[Finding]:
         yield Finding("dead letters", Level.OK, "the largest records fit into the topic", topic=topic)
 
 
-def cleanup(look: Look) -> Iterator[Finding]:
+def cleanup(look: CheckContext) -> Iterator[Finding]:
     """Whether the ids of payloads suit the topic's cleanup policy."""
     for topic in look.topics:
         config, facts = next(iter(look.stores_of(topic)), None), look.facts(topic)
@@ -210,7 +210,7 @@ def cleanup(look: Look) -> Iterator[Finding]:
             yield Finding("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's cleanup policy", topic=topic)
 
 
-def _chooses_ids(look: Look, topic: str) -> bool:
+def _chooses_ids(look: CheckContext, topic: str) -> bool:
     """Whether ids depend on the topic's cleanup policy."""
     config = next(iter(look.stores_of(topic)), None)
     if config is None or not look.writes or config.get(ID.name) is not None:
@@ -218,7 +218,7 @@ def _chooses_ids(look: Look, topic: str) -> bool:
     return "content" in find_format(FORMAT.read(config)).id_strategies
 
 
-def clocks(look: Look) -> Iterator[Finding]:
+def clocks(look: CheckContext) -> Iterator[Finding]:
     """Whether the newest records have future timestamps: retention and payloads' ages depend on these clocks."""
     with look.reader() as reader:
         for topic in look.topics:

@@ -23,7 +23,7 @@ from serde_chain.clients.confluent.messages import DecodedMessage
 from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Window, in_use
 
-__all__ = ["PlainDecoder", "Taken", "plain_poll"]
+__all__ = ["NextRecord", "PlainDecoder", "plain_poll"]
 
 # Longest time in seconds for which records of a batch are in hand.
 _IN_HAND: Final = 0.2
@@ -143,7 +143,7 @@ class PlainDecoder:
         decoded.finish()
 
 
-class Taken(NamedTuple):
+class NextRecord(NamedTuple):
     """A record that is about to be delivered.
 
     Attributes:
@@ -161,10 +161,10 @@ class FullPath(Protocol):
     def settle(self) -> None:
         """Note that the results of the last call were delivered, and store their offsets."""
 
-    def take(self, timeout: float) -> Taken | None:
+    def take(self, timeout: float) -> NextRecord | None:
         """The next record, within a timeout in seconds; negative waits forever."""
 
-    def take_front(self, until: float) -> Taken | None:
+    def take_front(self, until: float) -> NextRecord | None:
         """The first record of the window, if it can be read by a point in time."""
 
     def read_first(self, records: list[Any], seconds: float) -> list[Any]:

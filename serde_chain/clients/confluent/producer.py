@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from serde_chain.clients.journal import Journal
-    from serde_chain.clients.tables import Part
+    from serde_chain.clients.tables import TablePart
 
 __all__ = ["Producer", "limited"]
 
@@ -387,7 +387,7 @@ class Producer(Generic[ValueT]):
                     rows.row += 1
         return rows.row
 
-    def _way_of(self, part: Part) -> Callable[..., None]:
+    def _way_of(self, part: TablePart) -> Callable[..., None]:
         """``produce`` for a part of a table."""
 
         def in_full(topic: str, value: Any, key: Any, _partition: int, callback: OnDelivery | None, *_: Any) -> None:

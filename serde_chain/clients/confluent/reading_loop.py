@@ -19,7 +19,7 @@ import confluent_kafka
 from payload_stores.message_headers import headers_of
 from payload_stores.signals import let_through
 from serde_chain.clients.confluent.messages import decode_message
-from serde_chain.clients.confluent.plain_poll import PlainDecoder, Taken
+from serde_chain.clients.confluent.plain_poll import NextRecord, PlainDecoder
 from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.clients.window import place
 from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
@@ -123,12 +123,12 @@ class ReadingLoop:
 
         return ArrowReader(self._key, self._value)
 
-    def take(self, timeout: float) -> Taken | None:
+    def take(self, timeout: float) -> NextRecord | None:
         """One record, within a timeout in seconds; negative waits forever."""
         until = deadline(timeout)
         return self.take_front(until) if self._fetch(self._poll, timeout) else None
 
-    def take_front(self, until: float) -> Taken | None:
+    def take_front(self, until: float) -> NextRecord | None:
         """The first record, if it can be read by a point in time."""
         while True:
             while (record := self._window.front()) is not None:
@@ -145,7 +145,7 @@ class ReadingLoop:
                         return None
                     continue
                 if message is not None:
-                    return Taken(record, message)
+                    return NextRecord(record, message)
                 if not self._wait(record, until):
                     return None
             # Its partition was revoked during the wait, or there was no record.

@@ -27,7 +27,7 @@ from serde_chain.codec import Decoder
 from serde_chain.config import load
 from serde_chain.errors import PayloadStoreUnavailableError, SerializationError, in_chain
 from serde_chain.telemetry import client_telemetry
-from serde_chain.transfer import Ahead, Transfer
+from serde_chain.transfer import Prefetched, Transfer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -294,7 +294,7 @@ class ShareConsumer:
         except SerializationError as error:
             return error
 
-    def _end(self, step: Any, ahead: Ahead | None) -> Any:
+    def _end(self, step: Any, ahead: Prefetched | None) -> Any:
         """The parts of a record, or its error, after its transfers; not later than the lock allows."""
         try:
             while isinstance(step, Transfer):

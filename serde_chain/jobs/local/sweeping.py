@@ -12,12 +12,12 @@ from serde_chain import config as configuration
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.folders import Listed, Part, list_folders, pages_of
+from serde_chain.jobs.folders import IdRange, Listed, list_folders, pages_of
 from serde_chain.jobs.local import dead_keys
 from serde_chain.jobs.local.dead_keys import DeadKeys
 from serde_chain.jobs.local.records import is_marked, read_records
 from serde_chain.jobs.scratch import Scratch
-from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
+from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_COMMITTED, READ_UNCOMMITTED, Ends
 
 __all__ = ["LocalSweep", "sweep"]
@@ -124,7 +124,7 @@ class LocalSweep:
         """List all folders, one after the other."""
         scope = self._scope
         by_folder: Counter[int] = Counter()
-        listed = list_folders(scope.folders, map(Part, range(len(scope.folders))), scope.stores, scope.before)
+        listed = list_folders(scope.folders, map(IdRange, range(len(scope.folders))), scope.stores, scope.before)
         for page in pages_of(listed, _PAGE):
             self._scratch.add(f"INSERT INTO listed {_INSERT}", page)
             by_folder.update(payload.folder for payload in page)
@@ -135,7 +135,7 @@ class LocalSweep:
         """Read committed records with one consumer."""
         self._dead.bury(read_records(self._scope.config, first, ends, READ_COMMITTED))
 
-    def read(self, first: Ends, ends: Ends) -> Read:
+    def read(self, first: Ends, ends: Ends) -> ReadResult:
         """Read records with one consumer."""
         records: Counter[str] = Counter()
         placeholders = malformed = 0
@@ -162,7 +162,7 @@ class LocalSweep:
                     bad = Unreadable(found.malformed, *place, found.kind, found.message or "")
                     unreadable = bad if unreadable is None else min(unreadable, bad)
         kept.flush()
-        return Read(records, placeholders, malformed, unreadable)
+        return ReadResult(records, placeholders, malformed, unreadable)
 
     def compare(self) -> Iterator[tuple[int, int]]:
         """Look up the listed payloads, page by page: a query for all could not be interrupted."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from serde_chain.jobs.folders import Part
+from serde_chain.jobs.folders import IdRange
 from serde_chain.jobs.migration_plan import MigratePlan
 from serde_chain.jobs.references import ReferencePlan
 
@@ -44,7 +44,7 @@ class ListingPlan:
     """
 
     reading: ReferencePlan
-    parts: tuple[Part, ...]
+    parts: tuple[IdRange, ...]
     before: datetime
     python: str = field(default_factory=lambda: sys.executable)
 

@@ -19,10 +19,10 @@ from payload_stores.base import SupportsListRange
 from payload_stores.plugins import require
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
-from serde_chain.jobs.folders import Listed, Part, list_folders
+from serde_chain.jobs.folders import IdRange, Listed, list_folders
 from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.shares import parts_of
-from serde_chain.jobs.sweeping import DAY_MS, Progress, Read, Scope, SweepReport, Unreadable, run_sweep
+from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
 from serde_chain.spark.chains.portable import load
 from serde_chain.spark.jobs.dead_keys import DeadKeys
@@ -147,7 +147,7 @@ class SparkSweep:
         apart = [at for at in range(len(scope.folders)) if at not in own]
 
         def listed() -> Iterator[Listed]:
-            for payload in list_folders(scope.folders, map(Part, own), scope.stores, scope.before):
+            for payload in list_folders(scope.folders, map(IdRange, own), scope.stores, scope.before):
                 by_folder[payload.folder] += 1
                 yield payload
 
@@ -167,7 +167,7 @@ class SparkSweep:
         """Read committed records."""
         self._dead.bury(first, ends)
 
-    def read(self, first: Ends, ends: Ends) -> Read:
+    def read(self, first: Ends, ends: Ends) -> ReadResult:
         """Read records into Spark's disks."""
         referring = self._topics.read(first, ends)
         self._read.append(referring)
@@ -183,7 +183,7 @@ class SparkSweep:
                 self._scratch.add("INSERT OR IGNORE INTO came VALUES (?)", ((row["name"],) for row in names))
             [(placeholders, malformed)] = rows.agg(functions.count("*"), functions.count_if("malformed")).collect()
             bad = rows.where("kind is not null").orderBy(*Unreadable._fields).limit(1).collect()
-        return Read(
+        return ReadResult(
             referring.counts,
             placeholders,
             malformed,

@@ -12,7 +12,7 @@ from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage, Side,
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_fields.options import SERIALIZERS, STAGE, settings_of_stores
-from serde_chain.transfer import Slots
+from serde_chain.transfer import TransferSlots
 
 __all__ = ["LargeFields"]
 
@@ -64,7 +64,7 @@ class LargeFields(Stage):
         stages = () if self._chain is None else self._chain.stages
         self.authenticates_fields = any(isinstance(stage, Stage) and stage.authenticates for stage in stages)
         (in_flight,) = (option for option in self._mover.options if option.name == self._slots_key)
-        self._slots = Slots(in_flight.read(config), self._mover.timeout_ms)
+        self._slots = TransferSlots(in_flight.read(config), self._mover.timeout_ms)
 
     @property
     def timeout_ms(self) -> int:

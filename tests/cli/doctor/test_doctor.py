@@ -30,7 +30,7 @@ from payload_stores.buffers import Buffer
 from payload_stores.local import LocalStore
 from payload_stores.s3 import S3Store
 from serde_chain import Producer
-from serde_chain.cli.doctor.base import Look
+from serde_chain.cli.doctor.base import CheckContext
 from serde_chain.cli.doctor.examine import examine
 from serde_chain.cli.doctor.stores import file_system, stores
 from serde_chain.cli.findings import Finding, Level
@@ -182,7 +182,7 @@ def test_folders_that_other_machines_do_not_see(
         "local.path": str(tmp_path),
     }
     monkeypatch.setattr("serde_chain.cli.doctor.stores.file_system", lambda _path: kind)
-    checks = list(stores(Look(resolve(config), (), missing=("images",))))
+    checks = list(stores(CheckContext(resolve(config), (), missing=("images",))))
     messages = [check.message for check in checks if check.level is Level.WARNING]
     assert [said in message for message in messages if said] == [True] * (said is not None)
     assert bool(messages) is (said is not None)

@@ -26,7 +26,7 @@ from serde_chain.errors import DeadLetterError
 from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
-from serde_chain.transfer import Ahead, Prefetch, Transfer
+from serde_chain.transfer import Prefetch, Prefetched, Transfer
 
 SECONDS = 30.0
 LARGE = bytes(2000)
@@ -485,7 +485,7 @@ def test_a_batch_holds_no_more_payloads_than_allowed(
     asked: list[Transfer[Any]] = []
     add = Prefetch.add
 
-    def noted(self: Prefetch, transfers: Iterable[Transfer[Any]]) -> list[Ahead]:
+    def noted(self: Prefetch, transfers: Iterable[Transfer[Any]]) -> list[Prefetched]:
         asked.extend(each := list(transfers))
         return add(self, each)
 
