@@ -20,7 +20,7 @@ VERSIONS = ("3.5.9", "4.0.5", "4.1.1", "4.1.4", "4.2.1", "4.3.0")
 TESTS = {
     "`decode`, batch": "test_decode.py::test_batch[arrow]",
     "`decode`, streaming": "test_decode.py::test_structured_streaming",
-    "`decode`, engine `native`": "jvm/test_native.py::test_columns",
+    "`decode`, engine `native`": "reading/test_native.py::test_columns",
     "engine `arrow`, values as `from_avro`'s": "test_random_schemas.py::test_equal_to_from_avro[0-arrow]",
     "`resolve`": "test_resolve.py::test_resolve[arrow]",
     '`deserialize_udf`, `kind="pandas"`': "test_udf_kinds.py::test_deserialize_typed_values[pandas]",
