@@ -110,9 +110,9 @@ def _speed(broker: _Broker, sizes: list[int], rounds: int) -> Iterator[Table]:
     for number in range(rounds):
         for size in sizes:
             for way in ways[:: -1 if number % 2 else 1]:
-                for name, figure in _in_process(_speed_of, broker, way, size).items():
-                    figures.setdefault((way, size, name), []).append(figure)
-    for name, title, unit in (
+                for name, measured in _in_process(_speed_of, broker, way, size).items():
+                    figures.setdefault((way, size, name), []).append(measured)
+    for figure, title, unit in (
         ("up", "Payloads up", "MB/s"),
         ("down", "Payloads down", "MB/s"),
         ("latency", "One payload at a time, from produce to poll", "ms"),
@@ -120,11 +120,11 @@ def _speed(broker: _Broker, sizes: list[int], rounds: int) -> Iterator[Table]:
         ("cpu-down", "Payloads down: CPU of the client", "s/GB"),
     ):
         rows = [
-            Row(store, figures[store, size, name], _RAISED, figures[_RAISED, size, name], f"{size} MB")
+            Row(store, figures[store, size, figure], _RAISED, figures[_RAISED, size, figure], f"{size} MB")
             for store in _STORES
             for size in sizes
         ]
-        yield Table(f"payloads-{name}", title, unit, rows, axis="payload")
+        yield Table(f"payloads-{figure}", title, unit, rows, axis="payload")
 
 
 def _memory(brokers: Brokers, stores: tuple[str, ...], sizes: list[int]) -> Iterator[Table]:

@@ -81,6 +81,6 @@ def test_bounds_are_of_tables_that_a_benchmark_makes(compiled: bool) -> None:
     )
     named = re.findall(r'(Table|tables)\(\s*f?"([^"]+)"', programs)
     named += [("Table", f"{name}-cpu") for call, name in named if call == "tables"]  # in wall time, and in CPU time
-    made = [re.sub(r"\\{(?:way|share|party|every)\\}", r"\\w+", re.escape(name)) for _, name in named]
+    made = [re.sub(r"\\{(?:way|share|party|every|figure)\\}", r"[\\w-]+", re.escape(name)) for _, name in named]
     unknown = [name for name in Bounds(compiled=compiled).tables if not re.fullmatch("|".join(made), name)]
     assert unknown == []
