@@ -53,6 +53,8 @@ SMALL: dict[str, Query] = {
     ).where("nth = 1"),
     "distinct": lambda alerts: alerts.select("value.object", "value.flux").distinct(),
     "sorted": lambda alerts: alerts.orderBy("value.flux").select("value.mjd", "value.object"),
+    "rollup of fields": lambda alerts: alerts.select("value.*").rollup("object").agg(functions.max("flux")),
+    "dropped": lambda alerts: alerts.select("value.*").drop("stamp"),
     "cached": lambda alerts: alerts.select("value.flux", "value.mjd").persist(),
 }
 # Where values may be null, whether they are is known only with all of their fields.
