@@ -31,7 +31,7 @@ _TICK_S: Final = 0.5
     "--port", default=9092, show_default=True, type=_PORT, help="The broker's port; with users, the next one."
 )
 @click.option("--registry", type=_PORT, metavar="PORT", help="Also a schema registry, at this port.")
-@click.option("--s3", type=_PORT, metavar="PORT", help=f"Also an S3 server with the bucket {_BUCKET}, in memory.")
+@click.option("--s3", type=_PORT, metavar="PORT", help=f"Also an S3 server with the bucket {_BUCKET}.")
 @click.option("--offload-server", type=_PORT, metavar="PORT", help="Also hop's offload API, announced by the broker.")
 @click.option(
     "--folder",
@@ -50,8 +50,8 @@ def services(  # noqa: PLR0917, click passes them by name
 ) -> None:
     """Start a trial Kafka broker with TOPICs, until Ctrl-C.
 
-    For trials on this machine: it listens on 127.0.0.1 only. Topics and records stay in a folder, and the next start
-    has them again. Requires a Java runtime (17 or newer); the first start downloads Kafka.
+    For trials on this machine: it listens on 127.0.0.1 only. Topics, records, schemas and payloads stay in a
+    folder, and the next start has them again. Requires a Java runtime (17 or newer); the first start downloads Kafka.
     """
     from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
 
@@ -73,10 +73,10 @@ def services(  # noqa: PLR0917, click passes them by name
             running.append(schemas)
             _say("Schema registry", schemas.url)
         if s3:
-            objects = stack.enter_context(S3Server(port=s3))
+            objects = stack.enter_context(S3Server(port=s3, folder=folder / "s3"))
             objects.create_bucket(_BUCKET)
             _say(
-                "S3, in memory: its objects are gone after the end",
+                "S3",
                 "".join(f"\n  {key} = {value}" for key, value in objects.store_config(_BUCKET).items()),
             )
         if offload_server:

@@ -1,12 +1,14 @@
 """``serde-chain services``: trial servers at chosen ports, whose data stays for the next start."""
 
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import confluent_kafka
 import httpx2
 import pytest
 
+from payload_stores import open_store
 from serde_chain import Consumer, Producer
 from serde_chain.cli.commands import commands
 from serde_chain.testing.services import KafkaBroker
@@ -56,16 +58,20 @@ def test_services_are_at_their_ports_and_keep_their_data(tmp_path: Path) -> None
         assert lines[0] == f"Kafka: localhost:{port}, with the topics images, sys.metadata"
         assert lines[1].startswith(f"Kafka with users: localhost:{port + 1} (SASL_PLAINTEXT, SCRAM-SHA-512, user alice")
         assert f"Schema registry: http://localhost:{registry}/apis/ccompat/v7" in lines
-        assert any(line.startswith("S3, in memory: its objects are gone after the end") for line in lines)
+        objects = {key: value for key, _, value in (line.partition(" = ") for line in lines) if key.startswith("s3.")}
         assert "s3.bucket = payloads" in lines
         assert f"s3.endpoint.url = http://localhost:{s3}" in lines
         assert f"Offload server: http://localhost:{endpoint} (announced in sys.metadata)" in lines
         with Producer(broker) as producer:
             producer.produce("images", "kept")
         httpx2.post(f"{subjects}/images-value/versions", json=SCHEMA).raise_for_status()
+        with closing(open_store("s3", objects)) as store:
+            reference = store.publish("images", b"payload")
     assert not port_answers(port)
 
-    with services_running("images", "spectra", *arguments) as lines:
+    with services_running("images", "spectra", *arguments, "--s3", s3) as lines:
+        with closing(open_store("s3", objects)) as store:
+            assert store.download(reference) == b"payload"
         assert lines[0].endswith("with the topics images, spectra, sys.metadata")
         reader = {**broker, "group.id": "g", "auto.offset.reset": "earliest"}
         with Consumer(reader) as consumer:

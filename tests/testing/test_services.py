@@ -1,5 +1,6 @@
 """The services are what they say: real clients talk to them."""
 
+import http.client
 import subprocess
 import sys
 import time
@@ -129,6 +130,65 @@ def test_the_s3_server_keeps_objects(s3_server: S3Server, bucket: str) -> None:
     client.put_object(Bucket=bucket, Key="key", Body=b"content")
     assert client.get_object(Bucket=bucket, Key="key")["Body"].read() == b"content"
     assert s3_server.store_config(bucket)["s3.endpoint.url"] == s3_server.url
+
+
+# Keys are no paths; an upload in parts; deleted ones, alone and together; a bucket of the folder above.
+_KEEPS = """
+import os, pathlib, sys
+from serde_chain.testing.services import S3Server
+server = S3Server(folder=pathlib.Path(sys.argv[1])).start()
+client, bucket = server.client(), server.create_bucket("kept")
+client.put_object(Bucket=bucket, Key="ü/../a b", Body=b"content", Metadata={"kind": "test"}, ChecksumAlgorithm="SHA256")
+for key in ("again", "alone", "together"):
+    client.put_object(Bucket=bucket, Key=key, Body=b"first")
+client.put_object(Bucket=bucket, Key="again", Body=b"second")
+client.delete_object(Bucket=bucket, Key="alone")
+client.delete_objects(Bucket=bucket, Delete={"Objects": [{"Key": "together"}]})
+upload = {"Bucket": bucket, "Key": "parts"}
+upload["UploadId"] = client.create_multipart_upload(**upload)["UploadId"]
+part = {"ETag": client.upload_part(**upload, PartNumber=1, Body=b"part")["ETag"], "PartNumber": 1}
+client.complete_multipart_upload(**upload, MultipartUpload={"Parts": [part]})
+client.delete_bucket(Bucket=server.create_bucket("gone"))
+os._exit(9)  # as if it were killed
+"""
+_READS = """
+import pathlib, sys
+from serde_chain.testing.services import S3Server
+with S3Server(folder=pathlib.Path(sys.argv[1])) as server:
+    client = server.client()
+    print([bucket["Name"] for bucket in client.list_buckets()["Buckets"]])
+    for key in [found["Key"] for found in client.list_objects_v2(Bucket="kept")["Contents"]]:
+        found = client.get_object(Bucket="kept", Key=key, ChecksumMode="ENABLED")
+        print(key, found["Body"].read(), found["Metadata"], "ChecksumSHA256" in found)
+"""
+
+
+def test_an_s3_server_that_is_killed_keeps_its_folder(tmp_path: Path) -> None:
+    arguments = str(tmp_path / "s3")
+    killed = subprocess.run([sys.executable, "-c", _KEEPS, arguments], capture_output=True, text=True, check=False)
+    assert killed.returncode == 9, killed.stderr
+    found = subprocess.run([sys.executable, "-c", _READS, arguments], capture_output=True, text=True, check=True)
+    assert found.stdout.splitlines() == [
+        "['kept']",
+        "again b'second' {} False",
+        "parts b'part' {} False",
+        "ü/../a b b'content' {'kind': 'test'} True",
+    ]
+
+
+def test_folders_outside_the_s3_servers_are_left_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "s3"
+    with S3Server(folder=folder) as server:
+        for method in ("PUT", "DELETE"):
+            for path in ("/..", "/../", "/%2e%2e/", "/%2e%2e%2f", "/."):
+                connection = http.client.HTTPConnection("127.0.0.1", int(server.url.rpartition(":")[2]), timeout=30)
+                connection.request(method, path)
+                connection.getresponse()
+                connection.close()
+        with pytest.raises(ServiceStartError, match="another one uses"):
+            S3Server(folder=folder).start()
+    assert [path.name for path in tmp_path.iterdir()] == ["s3"]
+    assert [path.name for path in folder.iterdir()] == ["s3.lock"]
 
 
 def test_an_s3_server_that_is_not_started_says_so() -> None:
