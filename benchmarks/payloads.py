@@ -265,7 +265,7 @@ def _speed_of(clients: _Clients, size: int) -> Figures:
     """Up, down, and one at a time."""
     count = _SIZES[size]
     payload = os.urandom(size * 10**6)
-    # The consumer first: it would begin to download what there is, and go on when it is assigned anew.
+    # The consumer first: it would begin to download earlier records, and continue after a rebalance.
     producer, consumer = clients.producer(), clients.consumer()
     up, down = Transfers(count * len(payload)), Transfers(count * len(payload))
     with up.turn():

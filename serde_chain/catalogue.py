@@ -301,7 +301,7 @@ class ConfiguredStage:
         """
         kind = self.kind
         if isinstance(kind, type) and issubclass(kind, Stage):
-            return declared(kind.options_for(self.settings), self.label)
+            return declared(kind.options_for(dict(self.settings)), self.label)
         return ()
 
     def with_defaults(self, defaults: Mapping[str, object]) -> Self:
@@ -311,8 +311,8 @@ class ConfiguredStage:
             defaults: The settings.
         """
         changed = self._with(others={**defaults, **self._others})
-        found = {name: value for name, value in vars(self).items() if name in {"kind", "options"}}
-        vars(changed).update(found)  # defaults change neither
+        # Defaults change neither. Another thread may determine them meanwhile.
+        vars(changed).update({name: vars(self)[name] for name in ("kind", "options") if name in vars(self)})
         return changed
 
     def with_own(self, options: Mapping[str, object]) -> Self:

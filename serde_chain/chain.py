@@ -169,7 +169,7 @@ class _Chain(Stage):
 
         Args:
             config: A mapping, or the path of a TOML or Java ``.properties`` file; or the result of
-                :func:`serde_chain.config.resolve`, whose keys are not checked again.
+                :func:`serde_chain.config.resolve`.
             is_key: Build the chain for record keys (``key.serializers``) instead of values.
 
         Returns:

@@ -362,14 +362,13 @@ def checked(source: Config | Resolved | str | Path) -> Resolved:
     """Load a configuration as :func:`resolve` does, and refuse what :func:`check_keys` refuses.
 
     Args:
-        source: As for :func:`load`; a resolved configuration is returned unchanged, and not checked again.
+        source: As for :func:`load`; a resolved configuration is returned unchanged.
 
     Raises:
         ConfigError: As in :func:`resolve` and :func:`check_keys`.
     """
     resolved = resolve(source)
-    if resolved is not source:
-        check_keys(resolved)
+    check_keys(resolved)
     return resolved
 
 

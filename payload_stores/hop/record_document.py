@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.base import StoredRecord
 from payload_stores.bson_reader import BINARY, FIXED, REGEX, SIZED, DocumentReader, Steps, int32
-from payload_stores.buffers import fresh_buffer
+from payload_stores.multipart import payload_buffer
 from payload_stores.plugins import require
 
 require("bson", "hop")
@@ -128,7 +128,7 @@ def read(chunks: Iterable[bytes], check: Callable[[int], None]) -> StoredRecord:
     for chunk in chunks:
         pieces = reader.feed(chunk)
         if payload is None and reader.size is not None:
-            payload = fresh_buffer(reader.size)
+            payload = payload_buffer(reader.size)
         for piece in pieces:
             payload.write(piece)  # type: ignore[union-attr]  # it has begun
     fields = reader.fields()

@@ -223,7 +223,7 @@ class KafkaStore(PayloadStore):
             whole = payload.measure()
             payload.first()
             publication = Publication(place.key, whole.block_bytes, whole.publication)
-            self._own_writer.write(place.topic, place.partition, publication.tombstones(range(whole.count or 0)))
+            self._own_writer.write_beside(place.topic, place.partition, publication.tombstones(range(whole.count or 0)))
 
     def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
         """List the payloads of a topic; reads all of its payload topic. See :class:`~payload_stores.SupportsList`.
@@ -254,7 +254,7 @@ class KafkaStore(PayloadStore):
             for place, stored in self._scan(name):
                 if not stored.is_whole and stored.modified_ms <= limit_ms:
                     publication = Publication(stored.path, 0, stored.name)
-                    self._own_writer.write(name, place.partition, publication.tombstones(stored.offsets))
+                    self._own_writer.write_beside(name, place.partition, publication.tombstones(stored.offsets))
                     removed += 1
         return removed
 
@@ -352,7 +352,7 @@ class KafkaStore(PayloadStore):
         """Delete the chunks of a payload that failed; an aborted transaction does it itself."""
         if self._writer is self._own_writer:
             with suppress(PayloadStoreError):  # the original error says more, and remove_leftovers finds the chunks
-                self._own_writer.write(target.name, partition, publication.tombstones(range(publication.begun)))
+                self._own_writer.write_beside(target.name, partition, publication.tombstones(range(publication.begun)))
 
     def _payload_topic(self, topic: str) -> str:
         name = self._pattern.replace(_TOPIC, topic)

@@ -1,7 +1,8 @@
 """Writes records to one partition and waits for delivery, with the store's own producer or a given one.
 
 Payloads for one partition are handed to the producer one after the other: mixed with seven others, each would be read
-through the chunks of all eight. The next one does not wait for the delivery of the one before.
+through the chunks of all eight. The next one does not wait for the delivery of the one before, and goes on beside one
+that takes longer than two seconds.
 """
 
 from __future__ import annotations
@@ -32,6 +33,9 @@ __all__ = ["OwnWriter", "Writer"]
 
 # Records of one payload in flight at once, up to 1 MiB each; a producer has five requests in flight.
 _AHEAD: Final = 6
+# Less than a store's deadline: a source that is slow delays other uploads, but does not fail them.
+_TURN_SECONDS: Final = 2.0
+_TURN_SHARE: Final = 0.25
 _POLL_SECONDS: Final = 0.1
 _CLOSE_SECONDS: Final = 5.0
 _FULL_SECONDS: Final = 0.05
@@ -67,11 +71,20 @@ class Writer:
 
         Each value is copied when sent, since confluent_kafka accepts only ``bytes``; a few at a time.
         """
+        turn = self._turns.turn((topic, partition), min(self._timeout_s * _TURN_SHARE, _TURN_SECONDS))
+        return self._write(topic, partition, records, turn)
+
+    def write_beside(self, topic: str, partition: int, records: Iterable[Record]) -> tuple[int, ...]:
+        """As :meth:`write`, without waiting for payloads: nobody reads tombstones in their order."""
+        return self._write(topic, partition, records, nullcontext())
+
+    def _write(
+        self, topic: str, partition: int, records: Iterable[Record], turn: AbstractContextManager[None]
+    ) -> tuple[int, ...]:
         admission = self.admission()
         running: deque[Future[int]] = deque()
         offsets: list[int] = []
-        # A quarter: a stream whose reader is slow delays others, but does not fail them.
-        with self._turns.turn((topic, partition), self._timeout_s / 4):
+        with turn:
             for record in records:
                 if len(running) >= _AHEAD:
                     offsets.append(self.wait(running.popleft(), topic))

@@ -279,17 +279,17 @@ class Transfers:
 class _Answer:
     """The body of an answer, sent at the client's pace."""
 
-    def __init__(self, send: Send, pace: WaitBudget, metrics: Metrics) -> None:
+    def __init__(self, send: Send, budget: WaitBudget, metrics: Metrics) -> None:
         self._send = send
-        self._pace = pace
+        self._budget = budget
         self._passed = metrics.bytes.labels("download")
 
     async def send(self, block: bytes, *, more: bool = True) -> None:
         try:
-            await self._pace.wait(self._send({"type": "http.response.body", "body": block, "more_body": more}))
+            await self._budget.wait(self._send({"type": "http.response.body", "body": block, "more_body": more}))
         except TimeoutError:
             raise GoneError("the client did not read the answer in time") from None
-        self._pace.moved(len(block))
+        self._budget.moved(len(block))
         self._passed.inc(len(block))
 
 

@@ -54,10 +54,13 @@ def services(  # noqa: PLR0917, click passes them by name
     folder, and the next start has them again. Requires a Java runtime (17 or newer); the first start downloads Kafka.
     """
     from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
+    from serde_chain.testing.services.folders import lock_folder, unlock
 
-    users = {"Kafka": port, "Kafka with users": port + 1}
-    _check({**users, "schema registry": registry, "S3": s3, "offload": offload_server})
+    kafka = {"Kafka": port, "Kafka with users": port + 1}
     with ExitStack() as stack:
+        # Of this process alone: servers that outlive it for a moment are waited for.
+        stack.callback(unlock, lock_folder(folder, "trial", waits=False))
+        _check({**kafka, "schema registry": registry, "S3": s3, "offload": offload_server}, folder)
         click.echo("Starting …", err=True)
         broker = stack.enter_context(KafkaBroker(port=port, folder=folder / "kafka"))
         running: list[Service] = [broker]
@@ -95,8 +98,9 @@ def services(  # noqa: PLR0917, click passes them by name
                         raise click.ClickException(message)
 
 
-def _check(ports: Mapping[str, int | None]) -> None:
-    """Refuse ports before the first server is started."""
+def _check(ports: Mapping[str, int | None], folder: Path) -> None:
+    """Refuse ports and folders before the first server is started."""
+    from serde_chain.testing.services.folders import wait_for_folders
     from serde_chain.testing.services.ports import require_free
 
     taken: dict[int, str] = {}
@@ -106,7 +110,10 @@ def _check(ports: Mapping[str, int | None]) -> None:
                 message = f"the servers {taken[port]} and {name} have the same port, {port}"
                 raise click.UsageError(message)
             taken[port] = name
-            require_free(port, name)
+    # Servers of a killed command end by themselves.
+    wait_for_folders(folder)
+    for port, name in taken.items():
+        require_free(port, name)
 
 
 def _say(name: str, what: str) -> None:

@@ -227,7 +227,7 @@ def _warn_of_undelivered() -> None:
     for sender in list(_senders):
         if count := len(sender):
             _log.warning(
-                "%d %s not sent: the process ends before; wait until flush() returns 0, or call close()",
+                "%d %s not sent, because the process ended first: wait until flush() returns 0, or call close()",
                 count,
                 "record was" if count == 1 else "records were",
             )

@@ -1,6 +1,7 @@
 """``serde-chain services``: trial servers at chosen ports, whose data stays for the next start."""
 
 import signal
+import subprocess
 from contextlib import closing
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from payload_stores import open_store
 from serde_chain import Consumer, Producer
 from serde_chain.cli.commands import commands
 from serde_chain.testing.services import KafkaBroker
+from serde_chain.testing.services.folders import wait_for_folders
 from serde_chain.testing.services.ports import port_answers
-from tests.cli.conftest import chosen_ports, run_process, services_running
+from tests.cli.conftest import COMMAND, chosen_ports, environment, run_process, services_running
 
 SCHEMA = {"schema": '"string"'}
 
@@ -45,6 +47,20 @@ def test_two_servers_at_one_port_are_refused_before_any_starts(
         commands(["services", *arguments], prog_name="serde-chain")
     assert ended.value.code == 2
     assert f"Kafka with users and schema registry have the same port, {port + 1}" in capsys.readouterr().err
+
+
+@pytest.mark.full
+def test_a_killed_command_can_be_started_again_at_once(tmp_path: Path) -> None:
+    """Two starts of a broker, and the end of one, take 20 s."""
+    [port] = chosen_ports(1)
+    arguments = [*COMMAND, "services", "images", "--port", str(port), "--folder", str(tmp_path / "data")]
+    for _ in range(2):
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, env=environment()) as process:
+            assert process.stdout is not None
+            assert process.stdout.readline().startswith(f"Kafka: localhost:{port}, with the topics images")
+            process.kill()
+    wait_for_folders(tmp_path / "data")
+    assert not port_answers(port)
 
 
 @pytest.mark.full
@@ -92,5 +108,7 @@ def test_services_are_at_their_ports_and_keep_their_data(tmp_path: Path) -> None
         plain.produce("spectra", b"x", on_delivery=lambda error, _message: sent.append(error))
         assert plain.flush(60) == 0
         assert sent == [None]
-        told = run_process("services", *arguments, code=1).stderr
-        assert f"port {port} of 127.0.0.1 is in use. Choose another port" in told
+        other = run_process("services", "--port", port, "--folder", tmp_path / "other", code=1).stderr
+        assert f"port {port} of 127.0.0.1 is in use. Choose another port" in other
+        again = run_process("services", *arguments, code=1).stderr
+        assert f"another one uses {tmp_path / 'data'}. End it, or choose another folder" in again

@@ -12,6 +12,7 @@ from serde_chain.cli.mistakes import mistakes
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
 from serde_chain.codec import RecordCodec
 from serde_chain.config import resolve
+from serde_chain.errors import ConfigError
 
 WRITES = {"value.serializers": "json, zstd"}
 READS = {"value.deserializers": "zstd, json"}
@@ -78,6 +79,27 @@ class Taking(Asked):
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         self.word = cast("dict[str, object]", config).pop("asked.word")
+
+
+class Choosing(Taking):
+    """Takes it out when it is asked for its options, too."""
+
+    @classmethod
+    def options_for(cls, config: Mapping[str, object]) -> tuple[Option[Any], ...]:
+        cast("dict[str, object]", config).pop("asked.word")
+        return super().options_for(config)
+
+
+def test_a_stage_may_change_the_settings_that_decide_on_its_options() -> None:
+    resolved = resolve({"value.serializers": [Choosing], "asked.word": "some"})
+    assert cast("Any", SerializerChain.from_config(resolved).stages[0]).word == "some"
+
+
+def test_keys_of_a_resolved_configuration_are_checked() -> None:
+    """Nobody has checked them yet."""
+    resolved = resolve({"value.serializers": "json, large-message", "large.message.treshold.bytes": "1"})
+    with pytest.raises(ConfigError, match=r"large\.message\.treshold\.bytes"):
+        ClientChains.of(resolved, SerializerChain, Option("max.block.ms", integer(1), 60_000))
 
 
 def test_a_stage_may_change_the_settings_that_it_gets() -> None:

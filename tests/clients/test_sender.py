@@ -88,7 +88,7 @@ def client() -> Client:
 
 
 def wait_until(sender: Sender, condition: Callable[[], bool]) -> None:
-    """Wait until changes that the sender tells have brought something about: none of them may be missing."""
+    """Wait for the sender's notices until a condition holds: a missing notice fails."""
     while True:
         changed = threading.Event()
         sender.call_on_change(changed.set)
@@ -455,4 +455,4 @@ def test_a_process_ends_at_once_and_says_what_was_not_sent(count: int, said: str
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=15, check=True, cwd=ROOT
     )
     assert done.stdout == "ready\n"
-    assert f"{said}: the process ends before; wait until flush() returns 0" in done.stderr
+    assert f"{said}, because the process ended first: wait until flush() returns 0" in done.stderr

@@ -28,9 +28,9 @@ class Peer(NamedTuple):
         address: The key of its address.
         framings: Those that belong to it.
         unknown: A record that names a schema which it does not have.
-        absent: What it says then.
-        unregistered: What is said when a writer's schema is not there, and it may register none.
-        malformed: What is no frame of its.
+        absent: Its message about an unknown id.
+        unregistered: The message about a schema that is not registered, of a writer that may not register it.
+        malformed: Bytes that are no frame of this registry.
     """
 
     settings: Mapping[str, object]

@@ -52,7 +52,7 @@ class TestObjectsOnVersityGateway(PayloadStoreTests):
 class TestObjectsOnMinio(PayloadStoreTests):
     store_class = "objects"
     large_bytes = LARGE
-    machine_examples = examples(15)  # each opens clients anew, and uploads megabytes
+    machine_examples = examples(15)  # each opens new clients, and uploads megabytes
 
     @pytest.fixture
     def config(self, minio: MinioServer, minio_bucket: str) -> Mapping[str, object]:
@@ -67,7 +67,7 @@ class TestObjectsOnMinio(PayloadStoreTests):
 class TestObjectsOnAzurite(PayloadStoreTests):
     store_class = "objects"
     large_bytes = LARGE
-    machine_examples = examples(15)  # each opens clients anew, and uploads megabytes
+    machine_examples = examples(15)  # each opens new clients, and uploads megabytes
 
     @pytest.fixture
     def config(self, azurite: Azurite, container: str) -> Mapping[str, object]:

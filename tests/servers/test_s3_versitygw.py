@@ -46,7 +46,7 @@ class TestS3Store(PayloadStoreTests):
 class TestS3StoreInParts(PayloadStoreTests):
     store_class = "s3"
     large_bytes = LARGE
-    machine_examples = examples(15)  # each opens clients anew, and uploads megabytes
+    machine_examples = examples(15)  # each opens new clients, and uploads megabytes
 
     @pytest.fixture
     def config(self, versity: VersityGateway, versity_bucket: str) -> Mapping[str, object]:

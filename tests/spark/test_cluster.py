@@ -34,12 +34,12 @@ MORE_OF_STANDALONE = ["cluster/packages.py", "logged.py"]
     ("kind", "tests"),
     [
         ("local-cluster", LOCAL_CLUSTER),
-        ("standalone", STANDALONE),
+        pytest.param("standalone", STANDALONE, marks=pytest.mark.nightly),
         pytest.param("local-cluster", MORE, marks=pytest.mark.nightly),
         pytest.param("standalone", MORE_OF_STANDALONE, marks=pytest.mark.nightly),
     ],
     ids=["local-cluster", "standalone", "more", "more of standalone"],
 )
 def test_on_a_cluster(kind: str, tests: list[str]) -> None:
-    """Minutes: two clusters, each with tasks that die and are tried again."""
+    """Minutes: a cluster with tasks that die and are tried again, by day the one of local processes."""
     run_tests(kind, tests, seconds=650)

@@ -70,6 +70,7 @@ def spark_sql(statements: str, folder: Path) -> list[str]:
     return run(command, folder).splitlines()
 
 
+@pytest.mark.nightly  # two minutes: each statement's program starts a JVM
 @pytest.mark.usefixtures("config")
 def test_what_a_metastore_keeps(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
     """Two processes with Spark and a metastore."""
@@ -82,8 +83,7 @@ def test_what_a_metastore_keeps(broker: KafkaBroker, topic: str, tmp_path: Path)
     assert spark_sql(again, tmp_path) == ["3\t2\t806", "258\t4294967295\tNULL\tfalse"]
 
 
-# Of SQL clients, the test above has one; this server runs what a session with Python runs.
-@pytest.mark.nightly
+@pytest.mark.nightly  # this server runs what a session with Python runs
 def test_a_thriftserver_of_a_python_session(
     broker: KafkaBroker, topic: str, config: dict[str, object], tmp_path: Path
 ) -> None:

@@ -38,7 +38,8 @@ def collected() -> Iterator[list[Any]]:
     """The frames, tracebacks and exceptions that only the collector would free."""
     found: list[Any] = []
     gc.collect()
-    gc.freeze()  # what was there before takes seconds to look through
+    # What was there before takes seconds to look through. It stays frozen, as what conftest.py has frozen.
+    gc.freeze()
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:

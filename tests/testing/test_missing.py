@@ -85,7 +85,7 @@ def test_jars_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
 
 def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "moto.moto_server.threaded_moto_server", None)
+    monkeypatch.setitem(sys.modules, "moto.moto_server.werkzeug_app", None)
     monkeypatch.delitem(sys.modules, "serde_chain.testing.services.s3", raising=False)
     with pytest.raises(ServiceMissingError, match=r"S3Server needs .*pip install 'serde-chain\[services\]'"):
         _ = services.S3Server

@@ -65,28 +65,28 @@ def examine(
     if resolved is None:
         return
     yield Finding("configuration", Level.OK, "no mistakes")
-    look = CheckContext(resolved, tuple(dict.fromkeys(names)), timeout_s)
-    if look.writes:
+    context = CheckContext(resolved, tuple(dict.fromkeys(names)), timeout_s)
+    if context.writes:
         yield from short_delivery_times(resolved.settings)
     yield from offline(resolved)
     there = []
     try:
-        for check in topics(look):
+        for check in topics(context):
             yield check
             if check.level is Level.OK and check.topic is not None:
                 there.append(check.topic)
     except ContextualError as error:
         yield Finding("broker", Level.ERROR, error.message, error.hint)
         return
-    missing = tuple(topic for topic in look.topics if topic not in there)
-    look = CheckContext(look.config, tuple(there), timeout_s, missing, tries=tries)
+    missing = tuple(topic for topic in context.topics if topic not in there)
+    context = CheckContext(context.config, tuple(there), timeout_s, missing, tries=tries)
     for family in FAMILIES:
-        yield from _made(family, look)
+        yield from _made(family, context)
 
 
-def _made(family: Checks, look: CheckContext) -> Iterator[Finding]:
+def _made(family: Checks, context: CheckContext) -> Iterator[Finding]:
     """The results of a group. A failure of the check itself becomes an error; the other groups go on."""
     try:
-        yield from family(look)
+        yield from family(context)
     except ContextualError as error:
         yield Finding(family.__name__, Level.ERROR, f"the check failed: {error.message}", error.hint)

@@ -20,16 +20,16 @@ from serde_chain.record import KEY, VALUE
 __all__ = ["readers"]
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
-_LOOK: Final = "CheckContext at it with serde-chain inspect, and make the deserializers match"
+_LOOK: Final = "Look at it with serde-chain inspect, and make the deserializers match"
 
 
-def readers(look: CheckContext) -> Iterator[Finding]:
+def readers(context: CheckContext) -> Iterator[Finding]:
     """Whether the deserializers read the newest records."""
-    if not look.reads:
+    if not context.reads:
         return
-    with look.reader() as reader, closing(Decoding(look.config.settings, lazy=True)) as decoding:
-        for topic in look.topics:
-            newest = _Newest(formats_of(look.config.settings))
+    with context.reader() as reader, closing(Decoding(context.config.settings, lazy=True)) as decoding:
+        for topic in context.topics:
+            newest = _Newest(formats_of(context.config.settings))
             try:
                 for messages in newest_records(reader, topic):
                     newest.add(messages, decoding)
@@ -40,7 +40,7 @@ def readers(look: CheckContext) -> Iterator[Finding]:
                 continue
             named = _LISTED.fullmatch(newest.listed or b"")
             if named is not None:
-                yield from compared(look.config, "the newest record", named[1].decode().split(","), topic)
+                yield from compared(context.config, "the newest record", named[1].decode().split(","), topic)
             yield newest.check(topic)
 
 

@@ -40,11 +40,11 @@ _ENDPOINT: Final = (
 _KINDS: Final = {"AVRO": "Avro", "PROTOBUF": "Protobuf", "JSON": "JSON"}
 
 
-def schemas(look: CheckContext) -> Iterator[Finding]:
+def schemas(context: CheckContext) -> Iterator[Finding]:
     """Whether the registries answer, and which schemas keys and values have there."""
     asked: list[tuple[Mapping[str, object], bool]] = []
     for is_key in (True, False):
-        settings = settings_of(look.config.settings, is_key=is_key)
+        settings = settings_of(context.config.settings, is_key=is_key)
         own = (*OPTIONS, *LOGIN)
         registry = {key: value for key, value in settings.items() if any(option.matches(key) for option in own)}
         answers = next((answers for other, answers in asked if other == registry), True)
@@ -54,7 +54,7 @@ def schemas(look: CheckContext) -> Iterator[Finding]:
             asked.append((registry, answers))
             yield check
         if answers:
-            yield from _schemas(look, is_key=is_key)
+            yield from _schemas(context, is_key=is_key)
 
 
 def _registry(config: Mapping[str, object]) -> Finding:
@@ -114,10 +114,10 @@ def _right_path(config: Mapping[str, object]) -> str | None:
     return None
 
 
-def _schemas(look: CheckContext, *, is_key: bool) -> Iterator[Finding]:
+def _schemas(context: CheckContext, *, is_key: bool) -> Iterator[Finding]:
     """The schema of keys or of values: the writers', or the readers' if the configuration only reads."""
-    field, side = KEY if is_key else VALUE, SERIALIZE if look.writes else DESERIALIZE
-    stages = look.config.of(side, is_key=is_key)
+    field, side = KEY if is_key else VALUE, SERIALIZE if context.writes else DESERIALIZE
+    stages = context.config.of(side, is_key=is_key)
     configured = next((stage for stage in stages if _has_schema(stage)), None)
     name = f"{field} schema"
     if configured is None:
@@ -138,8 +138,8 @@ def _schemas(look: CheckContext, *, is_key: bool) -> Iterator[Finding]:
             facts = {"field": field, "type": schema.kind, "name": schema.name}
             yield Finding(name, Level.OK, f"{_words(schema)}; no registry", facts=facts)
         else:
-            used = _Used(schema, schema.registry, field, look, AUTO_REGISTER.read(configured.settings))
-            for topic in look.topics:
+            used = _Used(schema, schema.registry, field, context, AUTO_REGISTER.read(configured.settings))
+            for topic in context.topics:
                 yield used.check(topic)
 
 
@@ -160,14 +160,14 @@ class _Used(NamedTuple):
         schema: The schema of the stage.
         registry: The registry.
         field: ``key`` or ``value``.
-        look: The configuration.
+        context: The configuration.
         registers: Whether the first record of a topic registers the schema.
     """
 
     schema: StageSchema
     registry: SchemaRegistry
     field: str
-    look: CheckContext
+    context: CheckContext
     registers: bool
 
     def check(self, topic: str) -> Finding:
@@ -181,7 +181,7 @@ class _Used(NamedTuple):
         try:
             subject = self.registry.subject(ctx, schema.name or "")
             if schema.text is None:
-                find = self.registry.schema_for if self.look.writes else None
+                find = self.registry.schema_for if self.context.writes else None
                 found: RegisteredSchema | None = (
                     self.registry.latest(subject, schema.kind) if find is None else find(subject, None, schema.kind)
                 )
@@ -190,7 +190,7 @@ class _Used(NamedTuple):
             if found is None:
                 return self._missing(topic, subject, schema.text or "")
         except SchemaRegistryError as error:
-            level = Level.ERROR if self.look.writes else Level.WARNING
+            level = Level.ERROR if self.context.writes else Level.WARNING
             return Finding(name, level, f"the schema was not found: {error.message}", error.hint, topic)
         named = schema._replace(name=schema.name or _name(found.text, schema.kind))
         key = found.key if isinstance(found.key, int) else str(found.key)
@@ -214,7 +214,7 @@ class _Used(NamedTuple):
             return replace(
                 found, level=Level.ERROR, message=f"{found.message}: no record can be written", change=change
             )
-        fits = self.registry.is_compatible(subject, text, self.schema.kind) if self.look.tries else None
+        fits = self.registry.is_compatible(subject, text, self.schema.kind) if self.context.tries else None
         if fits is False:
             message = f"{found.message}, which refuses it: it is not compatible with the version there"
             change = "Correct the schema, or the compatibility level of the subject"

@@ -50,22 +50,22 @@ _SHARED: Final = frozenset({
 })  # fmt: skip
 
 
-def stores(look: CheckContext) -> Iterator[Finding]:
+def stores(context: CheckContext) -> Iterator[Finding]:
     """Each topic's store; a store shared by several topics is checked once."""
     opened = Stores()
     names: dict[PayloadStore, str] = {}
     unusable: dict[PayloadStore, _UnusableError] = {}
     try:
-        for topic in (*look.topics, *look.missing):
+        for topic in (*context.topics, *context.missing):
             # Both stages have the same store, unless one of them has its own options.
-            specs = {opened.open(STORE.read(each), each): STORE.read(each) for each in look.stores_of(topic)}
+            specs = {opened.open(STORE.read(each), each): STORE.read(each) for each in context.stores_of(topic)}
             for store, spec in specs.items():
                 name = names.setdefault(store, StoreItem.of(spec).label)
                 if store in unusable and unusable[store].is_away:
                     yield replace(unusable[store].check, topic=topic)  # waiting for each topic would take long
                     continue
                 try:
-                    yield from _of_topic(store, name, topic, look)
+                    yield from _of_topic(store, name, topic, context)
                 except _UnusableError as error:
                     # Further checks of it would fail for the same reason.
                     unusable[store] = error
@@ -110,7 +110,7 @@ def _step(what: str, permit: str, topic: str) -> Iterator[None]:
         raise _UnusableError(check, is_away=error.transient) from error
 
 
-def _of_topic(store: PayloadStore, name: str, topic: str, look: CheckContext) -> Iterator[Finding]:
+def _of_topic(store: PayloadStore, name: str, topic: str, context: CheckContext) -> Iterator[Finding]:
     """The checks of a topic's payloads, in a store with this name in the configuration."""
     if store.scheme == "memory":
         message = "the store memory is private to one process: no other process can read the topic's large records"
@@ -121,7 +121,7 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: CheckContext) ->
         yield Finding("store", Level.WARNING, f"the store {name} accepts no payloads: {why}", None, topic)
         return
     if (local := _local(store)) is not None:
-        yield from _folder(local, topic, look)
+        yield from _folder(local, topic, context)
     if isinstance(store, SupportsPreparation):
         with _step("ask", "Permit describing it", topic):
             missing = store.unprepared(topic)
@@ -129,8 +129,8 @@ def _of_topic(store: PayloadStore, name: str, topic: str, look: CheckContext) ->
             message = f"not tested: the first payload creates {missing}, which does not exist yet"
             yield Finding("store", Level.OK, message, topic=topic)
             return
-    yield from _probe(store, name, topic) if look.writes and look.tries else _listed(store, name, topic, look)
-    facts = look.facts(topic) if topic in look.topics else None
+    yield from _probe(store, name, topic) if context.writes and context.tries else _listed(store, name, topic, context)
+    facts = context.facts(topic) if topic in context.topics else None
     if facts is not None:
         yield from lifetime(store, name, topic, facts, is_folder=_local(store) is not None)
         yield from _left(store, topic, facts)
@@ -161,7 +161,7 @@ def _delete(store: PayloadStore, reference: str) -> None:
         store.delete(reference)
 
 
-def _listed(store: PayloadStore, name: str, topic: str, look: CheckContext) -> Iterator[Finding]:
+def _listed(store: PayloadStore, name: str, topic: str, context: CheckContext) -> Iterator[Finding]:
     """A request that changes nothing: it lists the topic's payloads, or asks for one that does not exist."""
     if isinstance(store, SupportsList):
         with _step("list", "Permit listing", topic):
@@ -169,7 +169,7 @@ def _listed(store: PayloadStore, name: str, topic: str, look: CheckContext) -> I
         message = f"the store {name} answers"
     else:
         message = f"the store {name} cannot list payloads"
-    if look.writes:
+    if context.writes:
         message += "; writing was not tested: --write does"
     yield Finding("store", Level.OK, message, topic=topic)
 
@@ -181,10 +181,10 @@ def _local(store: PayloadStore) -> LocalStore | None:
     return store if isinstance(store, LocalStore) else None
 
 
-def _folder(store: LocalStore, topic: str, look: CheckContext) -> Iterator[Finding]:
+def _folder(store: LocalStore, topic: str, context: CheckContext) -> Iterator[Finding]:
     """Whether this user may write to the folder, and whether others see it."""
     marker = store.path / MARKER
-    if look.writes and os.access(marker, os.F_OK) and not os.access(marker, os.W_OK | os.X_OK):
+    if context.writes and os.access(marker, os.F_OK) and not os.access(marker, os.W_OK | os.X_OK):
         change = "Permit writing in it, or correct local.path"
         check = Finding("store", Level.ERROR, f"this user may not write to the folder {store.path}", change, topic)
         raise _UnusableError(check, is_away=False)
@@ -192,15 +192,15 @@ def _folder(store: LocalStore, topic: str, look: CheckContext) -> Iterator[Findi
     if kind in _IN_MEMORY:
         message = f"the folder {store.path} is in memory ({kind}): a reboot deletes its payloads"
         yield Finding("store", Level.WARNING, message, "Set local.path to a folder on a disk", topic)
-    elif kind is not None and kind not in _SHARED and not _is_here(look):
+    elif kind is not None and kind not in _SHARED and not _is_here(context):
         message = f"the folder {store.path} is on a disk of this machine ({kind}), and the brokers are elsewhere"
         change = f"If clients run on other machines, mount a shared file system there, or set {STORE.name} = s3"
         yield Finding("store", Level.WARNING, message, change, topic)
 
 
-def _is_here(look: CheckContext) -> bool:
+def _is_here(context: CheckContext) -> bool:
     """Whether the brokers run on this machine, as in development."""
-    servers = str(look.config.settings.get("bootstrap.servers", "")).split(",")
+    servers = str(context.config.settings.get("bootstrap.servers", "")).split(",")
     hosts = {server.strip().rpartition("://")[2].rpartition(":")[0] for server in servers}
     return hosts <= {"localhost", "127.0.0.1", "[::1]"}
 
@@ -296,9 +296,9 @@ def _left(store: PayloadStore, topic: str, facts: TopicSettings) -> Iterator[Fin
         yield Finding("orphans", Level.OK, "no payload is older than the records can be", topic=topic)
 
 
-def journal(look: CheckContext) -> Iterator[Finding]:
+def journal(context: CheckContext) -> Iterator[Finding]:
     """Leftovers of a killed producer in its journal."""
-    path = next((JOURNAL_PATH.read(config) for config in look.stores), None)
+    path = next((JOURNAL_PATH.read(config) for config in context.stores), None)
     if path is None or not Path(path).exists():
         return
     from serde_chain.clients.journal import Journal

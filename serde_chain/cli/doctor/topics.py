@@ -32,10 +32,10 @@ _LEAST: Final = 2
 _MOST: Final = 400
 
 
-def topics(look: CheckContext) -> Iterator[Finding]:
+def topics(context: CheckContext) -> Iterator[Finding]:
     """Whether the broker answers and has the topics. A broker that does not answer raises an error."""
-    with look.reader() as reader:
-        for topic in look.topics:
+    with context.reader() as reader:
+        for topic in context.topics:
             try:
                 is_there = reader.is_there(topic)
             except RecordUnavailableError as error:
@@ -55,18 +55,18 @@ def topics(look: CheckContext) -> Iterator[Finding]:
                 )
 
 
-def permissions(look: CheckContext) -> Iterator[Finding]:
+def permissions(context: CheckContext) -> Iterator[Finding]:
     """Whether this user has the permissions that the configuration's chains need."""
     from confluent_kafka import KafkaException, TopicCollection
     from confluent_kafka.admin import AclOperation
 
-    wanted = [("WRITE", look.writes), ("READ", look.reads)]
-    futures = look.admin.describe_topics(
-        TopicCollection([*look.topics]), include_authorized_operations=True, request_timeout=look.timeout_s
+    wanted = [("WRITE", context.writes), ("READ", context.reads)]
+    futures = context.admin.describe_topics(
+        TopicCollection([*context.topics]), include_authorized_operations=True, request_timeout=context.timeout_s
     )
     for topic, future in futures.items():
         try:
-            allowed = set(future.result(look.timeout_s + 1).authorized_operations or ())
+            allowed = set(future.result(context.timeout_s + 1).authorized_operations or ())
         except (KafkaException, TimeoutError):
             continue  # older brokers do not report permissions
         missing = [name for name, is_wanted in wanted if is_wanted and AclOperation[name] not in allowed]
@@ -77,29 +77,31 @@ def permissions(look: CheckContext) -> Iterator[Finding]:
             yield Finding("permissions", Level.OK, "this user has the permissions that the chains need", topic=topic)
 
 
-def sizes(look: CheckContext) -> Iterator[Finding]:
+def sizes(context: CheckContext) -> Iterator[Finding]:
     """Whether the client, the topic and readers accept the largest records."""
-    for topic in look.topics:
-        facts = look.facts(topic)
+    for topic in context.topics:
+        facts = context.facts(topic)
         if facts is None:
             yield Finding(
                 "limits",
                 Level.WARNING,
                 "this user may not read the topic's limits, so they were not compared"
                 + (
-                    "; if it is compacted, ids of payloads are random all the same" if _chooses_ids(look, topic) else ""
+                    "; if it is compacted, ids of payloads are random all the same"
+                    if _chooses_ids(context, topic)
+                    else ""
                 ),
                 "Permit DESCRIBE_CONFIGS on the topic",
                 topic,
             )
             continue
-        wrong = [*_threshold(look, topic, facts), *_batches(look, topic, facts), *_fetches(look, topic, facts)]
+        wrong = [*_threshold(context, topic, facts), *_batches(context, topic, facts), *_fetches(context, topic, facts)]
         yield from wrong or [Finding("limits", Level.OK, f"records fit into {facts.max_bytes:,} bytes", topic=topic)]
 
 
-def _threshold(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
-    config = look.large_messages_of(topic)
-    if config is None or not look.writes:
+def _threshold(context: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
+    config = context.large_messages_of(topic)
+    if config is None or not context.writes:
         return
     stays = threshold_of(config)
     taken = largest_value(MESSAGE_MAX.read(config), None, None, facts.max_bytes)
@@ -114,12 +116,12 @@ def _threshold(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator
         )
 
 
-def _batches(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
-    config = look.config.settings
+def _batches(context: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
+    config = context.config.settings
     batch = min(_BATCH_SIZE.read(config), MESSAGE_MAX.read(config))
-    of_large = look.large_messages_of(topic)
+    of_large = context.large_messages_of(topic)
     negotiates = of_large is not None and threshold_of(of_large) == AUTO  # then the producer keeps batches small
-    if look.writes and batch > facts.max_bytes and not negotiates:
+    if context.writes and batch > facts.max_bytes and not negotiates:
         yield Finding(
             "batch.size",
             Level.ERROR,
@@ -130,9 +132,9 @@ def _batches(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[F
         )
 
 
-def _fetches(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
-    most = _RECEIVE_MAX.read(look.config.settings)
-    if look.reads and facts.max_bytes + _FETCH_OVERHEAD > most:
+def _fetches(context: CheckContext, topic: str, facts: TopicSettings) -> Iterator[Finding]:
+    most = _RECEIVE_MAX.read(context.config.settings)
+    if context.reads and facts.max_bytes + _FETCH_OVERHEAD > most:
         yield Finding(
             "receive.message.max.bytes",
             Level.ERROR,
@@ -142,12 +144,12 @@ def _fetches(look: CheckContext, topic: str, facts: TopicSettings) -> Iterator[F
         )
 
 
-def dead_letters(look: CheckContext) -> Iterator[Finding]:
+def dead_letters(context: CheckContext) -> Iterator[Finding]:
     """Whether the dead-letter topic exists, with room for the largest records and the headers of letters."""
-    topic = DEAD_LETTER_TOPIC.read(look.config.settings)
-    if topic is None or not look.reads:
+    topic = DEAD_LETTER_TOPIC.read(context.config.settings)
+    if topic is None or not context.reads:
         return
-    with look.reader() as reader:
+    with context.reader() as reader:
         if not reader.is_there(topic):
             yield Finding(
                 "dead letters",
@@ -158,8 +160,8 @@ def dead_letters(look: CheckContext) -> Iterator[Finding]:
                 topic,
             )
             return
-    facts = look.facts(topic)
-    largest = max((read.max_bytes for each in look.topics if (read := look.facts(each)) is not None), default=0)
+    facts = context.facts(topic)
+    largest = max((read.max_bytes for each in context.topics if (read := context.facts(each)) is not None), default=0)
     if facts is not None and facts.max_bytes < largest + ROOM_BYTES:
         yield Finding(
             "dead letters",
@@ -173,14 +175,14 @@ def dead_letters(look: CheckContext) -> Iterator[Finding]:
         yield Finding("dead letters", Level.OK, "the largest records fit into the topic", topic=topic)
 
 
-def cleanup(look: CheckContext) -> Iterator[Finding]:
+def cleanup(context: CheckContext) -> Iterator[Finding]:
     """Whether the ids of payloads suit the topic's cleanup policy."""
-    for topic in look.topics:
-        config, facts = next(iter(look.stores_of(topic)), None), look.facts(topic)
-        if config is None or facts is None or not look.writes:
+    for topic in context.topics:
+        config, facts = next(iter(context.stores_of(topic)), None), context.facts(topic)
+        if config is None or facts is None or not context.writes:
             continue
         strategy = ID.read(config)
-        if facts.compacted and _chooses_ids(look, topic):
+        if facts.compacted and _chooses_ids(context, topic):
             yield Finding(
                 "ids",
                 Level.WARNING,
@@ -210,18 +212,18 @@ def cleanup(look: CheckContext) -> Iterator[Finding]:
             yield Finding("ids", Level.OK, f"{ID.name} = {strategy} suits the topic's cleanup policy", topic=topic)
 
 
-def _chooses_ids(look: CheckContext, topic: str) -> bool:
+def _chooses_ids(context: CheckContext, topic: str) -> bool:
     """Whether ids depend on the topic's cleanup policy."""
-    config = next(iter(look.stores_of(topic)), None)
-    if config is None or not look.writes or config.get(ID.name) is not None:
+    config = next(iter(context.stores_of(topic)), None)
+    if config is None or not context.writes or config.get(ID.name) is not None:
         return False
     return "content" in find_format(FORMAT.read(config)).id_strategies
 
 
-def clocks(look: CheckContext) -> Iterator[Finding]:
+def clocks(context: CheckContext) -> Iterator[Finding]:
     """Whether the newest records have future timestamps: retention and payloads' ages depend on these clocks."""
-    with look.reader() as reader:
-        for topic in look.topics:
+    with context.reader() as reader:
+        for topic in context.topics:
             latest = max((_time(message) for batch in last(reader, topic, 1) for message in batch), default=None)
             ahead = 0 if latest is None else latest - time.time() * 1000
             if ahead > _SKEW_MS:

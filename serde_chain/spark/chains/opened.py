@@ -1,4 +1,4 @@
-"""Chains as the driver knows them: each is opened once, to find mistakes and the column's type, and described."""
+"""Chains for the driver: each is opened once, to find mistakes and the column's type, and described."""
 
 from __future__ import annotations
 

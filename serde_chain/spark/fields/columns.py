@@ -19,7 +19,7 @@ from serde_chain.spark.columns.kafka import ColumnOrName, as_column, called, typ
 from serde_chain.spark.columns.own_steps import in_own_step
 from serde_chain.spark.columns.types import spark_of
 from serde_chain.spark.fields.plan import FetchPlan
-from serde_chain.spark.fields.planning import FieldsPlan, fetches_fields, plan_fields
+from serde_chain.spark.fields.planning import FieldsPlan, plan_fields
 from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.udfs.make import make_udf
 from serde_chain.stages.large_fields.options import PATHS
@@ -75,7 +75,7 @@ def resolve_fields(
     """
     check_packages()
     mode, loaded = check_mode(mode), load(config)
-    chain = open_chain(loaded, is_key=False) if fetches_fields(loaded) else None
+    chain = open_chain(loaded, is_key=False)
     plan = None if chain is None else plan_fields(chain)
     if plan is None:
         raise ConfigError(

@@ -5,15 +5,13 @@ Spark's optimizer then drops those that a query does not use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.base.kinds import moves_fields
-from serde_chain.catalogue import DESERIALIZE
-from serde_chain.config import stages_of
+from serde_chain.base import FieldType
 from serde_chain.spark.chains.opened import FetchingStage, OpenedChain
 from serde_chain.spark.chains.plan import FieldPlan
 from serde_chain.spark.fields.plan import FieldColumn
@@ -22,12 +20,12 @@ from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.stages.large_fields.paths import Pattern, leaves, spellings, template
 from serde_chain.wire.large_fields import HEADER, Path
 
-__all__ = ["MOST_COLUMNS", "FieldsPlan", "fetches_fields", "plan_fields"]
+__all__ = ["MOST_COLUMNS", "FieldsPlan", "plan_fields"]
 
 # Each of them is a step of its own in a query's plan, with a pass through Python.
 MOST_COLUMNS: Final = 20
-# A path by the aliases of all its fields: with more, in a schema of many levels, all fields are fetched together.
-_MOST_SPELLINGS: Final = 100
+# By aliases, beside one for each field: with more, in a schema of many levels, all fields are fetched together.
+_MOST_ALIASES: Final = 500
 
 
 @dataclass(frozen=True)
@@ -48,12 +46,6 @@ class FieldsPlan:
     markers: frozenset[str]
 
 
-def fetches_fields(config: Mapping[str, object]) -> bool:
-    """Whether the last stage of ``value.deserializers`` fetches fields."""
-    stages = stages_of(config, DESERIALIZE, is_key=False)
-    return bool(stages) and moves_fields(stages[-1].kind)
-
-
 def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
     """Plan the columns to fetch by themselves.
 
@@ -67,17 +59,17 @@ def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
     whole, last = chain.whole, chain.fetching
     if last is None:
         return None
-    if (missing := _why_without_header(last)) is not None:
+    missing = _why_without_header(last) or (None if has_arrow_udfs() else "pyspark has no Arrow UDFs")
+    if missing is not None:
         return missing
-    if not has_arrow_udfs():
-        return "pyspark has no Arrow UDFs"
     if last.value_type is None or not require("pyarrow.types", "spark").is_struct(whole.arrow_type):
         return "the fields are unknown before the values are read"
-    kind = last.value_type
-    names = {path: tuple(islice(spellings(kind, path), _MOST_SPELLINGS + 1)) for path, _ in leaves(kind)}
+    names = _all_names(last.value_type)
+    if names is None:
+        return f"its fields have more than {_MOST_ALIASES} names by aliases"
     patterns = PATHS.read(last.config)
     wanted = [path for path, known in names.items() if patterns is None or _names_any(patterns, known)]
-    columns = _why_not_by_name(names) or _columns(whole.arrow_type, wanted)
+    columns = _columns(whole.arrow_type, wanted)
     if isinstance(columns, str):
         return columns
     value = FieldPlan(
@@ -96,17 +88,23 @@ def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
 
 
 def _why_without_header(last: FetchingStage) -> str | None:
-    """Why records with references may not have the header that tells of them; None if they do."""
+    """Why records with references may lack the header that lists them; None if they have it."""
     if last.markers != {HEADER}:
         return f"the last stage marks records with references by another header than {HEADER}"
     is_removed = any(HEADER in each.names for each in last.removed_before or ())
     return f"an earlier stage removes {HEADER}" if is_removed else None
 
 
-def _why_not_by_name(names: Mapping[Path, Sequence[Path]]) -> str | None:
-    """Why the names of fields are not compared with those in headers; None if they are."""
-    most = max(map(len, names.values()), default=0)
-    return f"a field has more than {_MOST_SPELLINGS} names, by aliases" if most > _MOST_SPELLINGS else None
+def _all_names(kind: FieldType) -> dict[Path, tuple[Path, ...]] | None:
+    """The fields of bytes or strings, each by all its names; None if there are too many to compare with headers."""
+    found: dict[Path, tuple[Path, ...]] = {}
+    left = _MOST_ALIASES
+    for path, _ in leaves(kind):
+        found[path] = tuple(islice(spellings(kind, path), left + 2))
+        left -= len(found[path]) - 1
+        if left < 0:
+            return None
+    return found
 
 
 def _names_any(patterns: Sequence[Pattern], names: Sequence[Path]) -> bool:

@@ -13,7 +13,7 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.spark.arguments import FAILFAST
 from serde_chain.spark.chains.opened import OpenedChain, open_chain
 from serde_chain.spark.chains.plan import FieldPlan, reads_apart
-from serde_chain.spark.fields.planning import FieldsPlan, fetches_fields, plan_fields
+from serde_chain.spark.fields.planning import FieldsPlan, plan_fields
 from serde_chain.spark.reading.engine import Choice, choose
 from serde_chain.spark.udfs.retries import RETRIES
 
@@ -94,7 +94,7 @@ def plan_records(
     chains = {name: chain for name, chain in ((KEY, key), (VALUE, value)) if chain is not None}
     plans = {name: chain.whole for name, chain in chains.items()}
     fields = None
-    if value is not None and fetches_fields(config):
+    if value is not None:
         fields = _apart(plan_fields(value), mode, counts=counts)
         if isinstance(fields, FieldsPlan):
             plans[VALUE] = fields.value

@@ -15,15 +15,13 @@ from typing import IO, ClassVar, Self
 
 from serde_chain.testing.services import supervise
 from serde_chain.testing.services.errors import ServiceStartError
-from serde_chain.testing.services.folders import lock_folder
+from serde_chain.testing.services.folders import WAIT_SECONDS, lock_folder, unlock
 from serde_chain.testing.services.ports import free_ports, require_free
 
 _POLL_SECONDS = 0.05
 _LOG_TAIL_LINES = 25
 # Between SIGTERM and SIGKILL, for a server whose data is kept.
-_GRACE_SECONDS = 20
-# For a server of the same folder, whose program was killed.
-_LOCK_SECONDS = 10
+_GRACE_SECONDS = WAIT_SECONDS - 5
 
 
 class ServiceProcess:
@@ -187,7 +185,7 @@ class Service(ABC):
             ServiceStartError: The server ended, or did not answer in time; its port is in use, or its folder.
         """
         if self._kept is not None and self._lock is None:
-            self._lock = lock_folder(self._kept, self.name, seconds=_LOCK_SECONDS)
+            self._lock = lock_folder(self._kept, self.name)
         try:
             self._start()
         except BaseException:
@@ -225,7 +223,7 @@ class Service(ABC):
 
     def _unlock(self) -> None:
         if self._lock is not None:
-            self._lock.close()
+            unlock(self._lock)
             self._lock = None
 
     def _launch(self) -> None:

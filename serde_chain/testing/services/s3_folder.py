@@ -12,14 +12,13 @@ from urllib.parse import parse_qs
 
 from botocore.exceptions import ClientError
 
-from serde_chain.testing.services.folders import lock_folder
+from serde_chain.testing.services.folders import lock_folder, unlock
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 
-_LOCK_SECONDS = 10
 _CHANGES = frozenset({"PUT", "POST", "DELETE"})
 # Their names are those of folders.
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -41,7 +40,7 @@ class KeptObjects:
     def __init__(self, application: Application, folder: Path) -> None:
         self._application = application
         self._folder = folder
-        self._lock_file: IO[bytes] = lock_folder(folder, "s3", seconds=_LOCK_SECONDS)
+        self._lock_file: IO[bytes] = lock_folder(folder, "s3")
         # Of two writers of an object, the last one saves what both have left.
         self._saving = threading.Lock()
         self._client: S3Client | None = None
@@ -62,7 +61,7 @@ class KeptObjects:
 
     def close(self) -> None:
         """Release the folder."""
-        self._lock_file.close()
+        unlock(self._lock_file)
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request (PEP 3333)."""

@@ -132,7 +132,7 @@ def test_confluents_deserializer_reads_the_rest(config: dict[str, Any], registry
     config |= {"value.serializers": "large-fields, avro"}
     produced(config, topic, 2)
     with (
-        SchemaRegistryClient({"url": registry.url}) as client,
+        SchemaRegistryClient({"url": registry.url, "timeout": 30}) as client,
         consumer({**config, "value.deserializers": "bytes"}, topic) as reader,
     ):
         theirs = AvroDeserializer(client)

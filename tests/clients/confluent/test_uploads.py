@@ -183,7 +183,7 @@ def test_a_wrong_argument_is_raised_before_an_upload(
     assert (len(producer), producer.flush(SECONDS), reports, stored(topic)) == (0, 0, [], 0)
 
 
-def test_the_configurations_callback_is_reported_as_well(topic: str, new_producer: "NewProducer") -> None:
+def test_the_configurations_callback_is_called_as_well(topic: str, new_producer: "NewProducer") -> None:
     store = FaultyStore(MemoryStore())
     reports = Reports()
     producer = new_producer({**CONFIG, "large.message.payload.store.class": store, "on_delivery": reports})

@@ -67,6 +67,17 @@ def test_headers_may_be_a_dictionary_text_or_null() -> None:
     assert load(bson.encode({"message": b"1", "headers": None, "key": None, "timestamp": None})) == StoredRecord(b"1")
 
 
+def test_a_forged_size_is_not_a_memory_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to 2 GiB, more than some machines have."""
+
+    def no_memory(_size: int) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr("payload_stores.multipart.file.fresh_buffer", no_memory)
+    with pytest.raises(PayloadTooLargeError, match="does not fit into the memory of this process"):
+        load(bson.encode({"message": b"1"}))
+
+
 @pytest.mark.parametrize("subtype", [0, 2, 3, 4, 5, 128])
 def test_binary_of_every_subtype(subtype: int) -> None:
     data = bytes(range(16))

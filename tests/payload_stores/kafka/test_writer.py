@@ -5,11 +5,15 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import count
 from threading import Barrier
 
+import pytest
+
+from payload_stores.kafka import writer
 from payload_stores.kafka.writer import _Turns
+from payload_stores.middleware import Deadline
 from tests.interrupts import interrupted_at
 from tests.payload_stores.kafka.conftest import NewStore
 
@@ -22,8 +26,12 @@ def offsets(reference: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def test_payloads_that_are_published_at_a_time_are_not_mixed(new_store: NewStore) -> None:
+def test_payloads_that_are_published_at_a_time_are_not_mixed(
+    new_store: NewStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader of one would read the chunks of all."""
+    monkeypatch.setattr(writer, "_TURN_SECONDS", 60)  # a busy machine may need longer than two
+    monkeypatch.setattr(writer, "_TURN_SHARE", 1)
     store, ready = new_store(), Barrier(4)
     payloads = [os.urandom(SIZE) for _ in range(4)]
     streams = iter(range(4))
@@ -65,6 +73,30 @@ def test_a_stream_that_stops_does_not_stop_others(new_store: NewStore) -> None:
     assert store.download(reference) == payload
     first, last = offsets(reference)
     assert all(first < offsets(each)[0] < last for each in references), "they have waited for the stream"
+
+
+def test_a_stream_that_stops_leaves_others_within_their_deadlines(new_store: NewStore) -> None:
+    """However long the store's own timeout is."""
+    store = new_store(**{"kafka.payload.timeout.ms": 120_000})
+    beside = Deadline(store, 20_000)
+    references: list[str] = []
+    store.publish_stream("t", Nested(os.urandom(SIZE), lambda: references.append(beside.publish("t", b"other"))))
+    assert [store.download(each) for each in references] == [b"other"]
+
+
+def test_only_payloads_take_turns(new_store: NewStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tombstones would wait for a slow stream, though nobody reads them in their order."""
+    taken: list[tuple[str, int]] = []
+    turn = _Turns.turn
+
+    def counted(turns: _Turns, place: tuple[str, int], seconds: float) -> AbstractContextManager[None]:
+        taken.append(place)
+        return turn(turns, place, seconds)
+
+    monkeypatch.setattr(_Turns, "turn", counted)
+    store = new_store()
+    store.delete(store.publish("t", b"payload"))
+    assert len(taken) == 1
 
 
 def test_an_interrupt_anywhere_leaves_no_turn_taken() -> None:
