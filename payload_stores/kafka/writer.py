@@ -75,7 +75,7 @@ class Writer:
         return self._write(topic, partition, records, turn)
 
     def write_beside(self, topic: str, partition: int, records: Iterable[Record]) -> tuple[int, ...]:
-        """As :meth:`write`, without waiting for payloads: nobody reads tombstones in their order."""
+        """As :meth:`write`, but without a turn: for tombstones, whose order does not matter."""
         return self._write(topic, partition, records, nullcontext())
 
     def _write(

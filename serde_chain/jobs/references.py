@@ -128,7 +128,7 @@ def _own(stage: ConfiguredStage) -> dict[str, object]:
 
 def _known(stage: ConfiguredStage, settings: Mapping[str, object]) -> dict[str, object]:
     """Those settings whose keys a stage declares, an instance too."""
-    options = () if stage.stage is None else stage.stage.options_for(stage.settings)
+    options = () if stage.stage is None else stage.stage.options_for(dict(stage.settings))
     return {key: value for key, value in settings.items() if any(option.matches(key) for option in options)}
 
 

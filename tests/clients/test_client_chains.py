@@ -96,7 +96,7 @@ def test_a_stage_may_change_the_settings_that_decide_on_its_options() -> None:
 
 
 def test_keys_of_a_resolved_configuration_are_checked() -> None:
-    """Nobody has checked them yet."""
+    """``resolve`` does not check them."""
     resolved = resolve({"value.serializers": "json, large-message", "large.message.treshold.bytes": "1"})
     with pytest.raises(ConfigError, match=r"large\.message\.treshold\.bytes"):
         ClientChains.of(resolved, SerializerChain, Option("max.block.ms", integer(1), 60_000))

@@ -14,7 +14,7 @@ from serde_chain.testing.services import S3Server, SchemaRegistry
 from tests.schemas.java import AVRO, VALUE
 
 Make = Callable[..., Any]
-# Nobody listens there.
+# No server listens on this port.
 NOWHERE = "http://127.0.0.1:1"
 FRAMINGS = {"confluent", "header", "apicurio", "glue"}
 GLUE_ID = uuid.UUID(int=1).bytes

@@ -85,7 +85,7 @@ def test_a_stream_that_stops_leaves_others_within_their_deadlines(new_store: New
 
 
 def test_only_payloads_take_turns(new_store: NewStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tombstones would wait for a slow stream, though nobody reads them in their order."""
+    """A slow stream must not delay tombstones: their order does not matter."""
     taken: list[tuple[str, int]] = []
     turn = _Turns.turn
 
