@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.base import StoredRecord
 from payload_stores.bson_reader import BINARY, FIXED, REGEX, SIZED, DocumentReader, Steps, int32
-from payload_stores.multipart import payload_buffer
+from payload_stores.buffers import payload_buffer
 from payload_stores.plugins import require
 
 require("bson", "hop")

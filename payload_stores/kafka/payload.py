@@ -7,12 +7,12 @@ from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Final
 
+from payload_stores.buffers import payload_buffer
 from payload_stores.errors import PayloadIntegrityError, PayloadNotFoundError, PayloadStoreError
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, Chunk
 from payload_stores.kafka.errors import STORE, missing_topic
 from payload_stores.kafka.place import Place
-from payload_stores.multipart import payload_buffer
 
 __all__ = ["Payload"]
 

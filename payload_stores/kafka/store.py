@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, ClassVar, Final, Self
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PayloadStore, PublishContext, RecordWriter
-from payload_stores.buffers import checked_range
+from payload_stores.buffers import checked_range, payload_buffer
 from payload_stores.connection import can_connect, connection_settings
 from payload_stores.errors import (
     ConfigError,
@@ -35,7 +35,7 @@ from payload_stores.kafka.place import Place
 from payload_stores.kafka.scan import Stored, scan
 from payload_stores.kafka.topics import PayloadTopic, PayloadTopics
 from payload_stores.kafka.writer import OwnWriter
-from payload_stores.multipart import open_ranges, payload_buffer, read_parts, released, stream_digest
+from payload_stores.multipart import open_ranges, read_parts, released, stream_digest
 from payload_stores.options import Option, integer, text
 from payload_stores.plugins import require
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from contextlib import contextmanager
 
-from payload_stores.multipart.file import payload_buffer
+from payload_stores.buffers import payload_buffer
 from payload_stores.multipart.sizes import PART_BYTES
 from payload_stores.threads import settle
 

@@ -6,11 +6,10 @@ import io
 from collections.abc import Callable
 from typing import Any, BinaryIO, cast
 
-from payload_stores.buffers import fresh_buffer
-from payload_stores.errors import PayloadTooLargeError
+from payload_stores.buffers import payload_buffer
 from payload_stores.multipart.sizes import PART_BYTES
 
-__all__ = ["PayloadFile", "open_ranges", "payload_buffer"]
+__all__ = ["PayloadFile", "open_ranges"]
 
 
 def open_ranges(size: int, fill: Callable[[memoryview, int], object], *, block_bytes: int = 1) -> BinaryIO:
@@ -23,24 +22,6 @@ def open_ranges(size: int, fill: Callable[[memoryview, int], object], *, block_b
             does not transfer it again.
     """
     return cast("BinaryIO", io.BufferedReader(_RangedFile(size, fill, block_bytes), PART_BYTES))
-
-
-def payload_buffer(size: int) -> io.BytesIO:
-    """Memory for a payload, whose size its writer may have forged. See :func:`payload_stores.buffers.fresh_buffer`.
-
-    Args:
-        size: Size of the payload in bytes.
-
-    Raises:
-        PayloadTooLargeError: The process cannot have so much.
-    """
-    try:
-        return fresh_buffer(size)
-    except MemoryError:
-        raise PayloadTooLargeError(
-            f"a payload of {size:,} bytes does not fit into the memory of this process",
-            hint="Lower large.message.max.payload.bytes to what fits, or read it as a stream",
-        ) from None
 
 
 class PayloadFile(io.RawIOBase):

@@ -73,7 +73,7 @@ def test_a_forged_size_is_not_a_memory_error(monkeypatch: pytest.MonkeyPatch) ->
     def no_memory(_size: int) -> None:
         raise MemoryError
 
-    monkeypatch.setattr("payload_stores.multipart.file.fresh_buffer", no_memory)
+    monkeypatch.setattr("payload_stores.buffers.bytes", no_memory, raising=False)
     with pytest.raises(PayloadTooLargeError, match="does not fit into the memory of this process"):
         load(bson.encode({"message": b"1"}))
 

@@ -430,7 +430,7 @@ def test_a_forged_size_is_not_a_memory_error(
 
     # The chunks of a download have the size that they say, so only a machine's memory decides.
     url = store.publish("t", DATA)
-    monkeypatch.setattr("payload_stores.multipart.file.fresh_buffer", no_memory)
+    monkeypatch.setattr("payload_stores.buffers.bytes", no_memory, raising=False)
     with pytest.raises(PayloadTooLargeError, match="does not fit into the memory"):
         store.download(url)
 
