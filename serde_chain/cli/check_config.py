@@ -20,7 +20,7 @@ from serde_chain.catalogue import DESERIALIZE, SERIALIZE, ConfiguredStage
 from serde_chain.cli.config_tree import config_tree
 from serde_chain.cli.doctor.offline import offline, short_delivery_times
 from serde_chain.cli.findings import Finding, Level
-from serde_chain.cli.mistakes import checked
+from serde_chain.cli.mistakes import check_config
 from serde_chain.cli.output import Screen, plain
 from serde_chain.cli.routed import large_fields_config, large_message_config, threshold_of
 from serde_chain.clients.client_chains import DOWNLOADS_BYTES_OF_CONSUMERS
@@ -64,7 +64,7 @@ def print_config(path: Path, topics: Iterable[str] = (), *, as_json: bool) -> li
         ConfigError: The file is unreadable.
     """
     with _warnings_once():
-        resolved, wrong = checked(path)
+        resolved, wrong = check_config(path)
     if resolved is None:
         return wrong
     config = resolved.settings

@@ -20,7 +20,7 @@ from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 
-__all__ = ["Checked", "checked", "mistakes"]
+__all__ = ["Checked", "check_config", "mistakes"]
 
 # librdkafka reads a configuration key by key, in order: it checks the keys before this one, and never creates a
 # client.
@@ -41,7 +41,7 @@ class Checked(NamedTuple):
     mistakes: list[Finding]
 
 
-def checked(source: Config | str | Path) -> Checked:
+def check_config(source: Config | str | Path) -> Checked:
     """Find everything that a producer or a consumer would refuse, with line numbers.
 
     Args:
@@ -56,23 +56,23 @@ def checked(source: Config | str | Path) -> Checked:
         text = configuration.read(path)
         source = configuration.parse(path, text)
         lines = lines_of(path, text)
-    config: Resolved | None = None
+    resolved: Resolved | None = None
     try:
         loaded = configuration.load(source)
-        errors = mistakes(loaded)
-        if not errors:
-            config = configuration.resolve(loaded)
+        resolved = _resolved(loaded)
+        errors = mistakes(loaded if resolved is None else resolved)
     except ConfigError as error:  # a key that cannot be translated
         errors = [error]
     found = [Finding.mistake(error, lines.get(error.context.get("key", ""))) for error in errors]
-    return Checked(config, sorted(found, key=lambda each: each.where["line"] or sys.maxsize))
+    found.sort(key=lambda each: each.where["line"] or sys.maxsize)
+    return Checked(None if found else resolved, found)
 
 
-def mistakes(config: Config) -> list[ContextualError]:
+def mistakes(config: Config | Resolved) -> list[ContextualError]:
     """Find everything that a producer or a consumer would refuse in a configuration.
 
     Args:
-        config: Flat configuration.
+        config: The configuration; a mapping is flat.
 
     Returns:
         An error for each mistake, without duplicates.
@@ -82,26 +82,35 @@ def mistakes(config: Config) -> list[ContextualError]:
     return list(errors.values())
 
 
-def _all(config: Config) -> Iterator[ContextualError]:
-    usable = dict(config)
-    sound: list[tuple[_Chain, bool]] = []
+def _resolved(config: Config) -> Resolved | None:
+    """The configuration, resolved; None if a list is malformed or names an unknown stage."""
+    try:
+        return configuration.resolve(config)
+    except ContextualError:
+        return None
+
+
+def _all(config: Config | Resolved) -> Iterator[ContextualError]:
+    sound = [(chain, is_key) for chain in (SerializerChain, DeserializerChain) for is_key in (True, False)]
     unsound: list[list[ConfiguredStage]] = []
-    for chain in (SerializerChain, DeserializerChain):
-        for is_key in (True, False):
+    resolved = config if isinstance(config, Resolved) else _resolved(config)
+    if resolved is None:
+        usable = dict(config)
+        for chain, is_key in tuple(sound):
             stages, errors = _of_list(config, chain, is_key=is_key)
             yield from errors
             if errors:
                 form = f"{'key' if is_key else 'value'}.{chain.side.word}"
                 usable = {key: value for key, value in usable.items() if key not in {form, f"{form}s"}}
                 unsound.append(stages)
-            else:
-                sound.append((chain, is_key))
-    resolved = configuration.resolve(usable)
+                sound.remove((chain, is_key))
+        resolved = configuration.resolve(usable)
     unknown = list(configuration.unknown_keys(resolved))
     yield from unknown
     if unknown:
         wrong_keys = {error.key for error in unknown}
-        resolved = configuration.resolve({key: value for key, value in usable.items() if key not in wrong_keys})
+        known = {key: value for key, value in resolved.settings.items() if key not in wrong_keys}
+        resolved = configuration.resolve(known)
     for stages in unsound:
         yield from _of_options(stages)
         yield from _of_making(stages)

@@ -15,7 +15,7 @@ from payload_stores.options import Option
 from payload_stores.plugins import require
 from serde_chain import Serializer
 from serde_chain.cli.doctor.examine import examine
-from serde_chain.cli.mistakes import checked, mistakes
+from serde_chain.cli.mistakes import check_config, mistakes
 from serde_chain.cli.positions import lines_of
 from serde_chain.cli.routed import threshold_of
 from serde_chain.errors import ConfigError, MissingDependencyError
@@ -147,7 +147,7 @@ def test_lines_of_files_from_elsewhere(tmp_path: Path, mark: bytes, end: bytes) 
             if end == b"\r":
                 continue  # no end of a line there
             path.write_bytes(mark + end.join(toml))
-        mistakes = checked(path).mistakes
+        mistakes = check_config(path).mistakes
         assert [(mistake.where["line"], mistake.where["key"]) for mistake in mistakes] == [
             (4, "value.serializers"),
             (5, "Linger.MS"),

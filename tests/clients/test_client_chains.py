@@ -8,7 +8,7 @@ import pytest
 
 from payload_stores.options import Option, integer, text
 from serde_chain import Data, DeserializerChain, Serializer, SerializerChain
-from serde_chain.cli.mistakes import mistakes
+from serde_chain.cli.mistakes import check_config, mistakes
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
 from serde_chain.codec import RecordCodec
 from serde_chain.config import resolve
@@ -64,8 +64,8 @@ class Asked(Serializer[bytes]):
         (lambda config: SerializerChain.from_config(config).close(), 1),
         (lambda config: ClientChains.of(config, SerializerChain, MAX_BLOCK).close(), 1),
         (lambda config: RecordCodec(config).close(), 1),
-        # For the mistakes of each list alone, and then of the whole.
-        (mistakes, 2),
+        (mistakes, 1),
+        (check_config, 1),
     ],
 )
 def test_a_configuration_is_read_once(read: Any, times: int, monkeypatch: pytest.MonkeyPatch) -> None:

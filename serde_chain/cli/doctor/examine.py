@@ -13,7 +13,7 @@ from serde_chain.cli.doctor.schemas import schemas
 from serde_chain.cli.doctor.stores import journal, stores
 from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, permissions, sizes, topics
 from serde_chain.cli.findings import Finding, Level
-from serde_chain.cli.mistakes import checked
+from serde_chain.cli.mistakes import check_config
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, ContextualError
 
@@ -58,7 +58,7 @@ def examine(
         error    topic (images): the topic does not exist, or this user may not see it. Create it, or permit DESCRIBE
     """
     try:
-        resolved, wrong = checked(config)
+        resolved, wrong = check_config(config)
     except ConfigError as error:
         resolved, wrong = None, [Finding.mistake(error)]
     yield from wrong
