@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from benchmarks.harness import Row, Table, per_second
 from payload_stores import PublishContext, open_store
 from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
-from serde_chain.jobs.folders import Folder, IdRange, Listed, list_folders
+from serde_chain.jobs.folders import Folder, IdRange, ListedPayload, list_folders
 from serde_chain.jobs.manifest import Manifest
 from tests.servers.versitygw import VersityGateway
 
@@ -72,6 +72,6 @@ def _publish(config: dict[str, Any], topic: str, ids: Literal["random", "content
     store.close()
 
 
-def _delete(folder: Folder, listed: list[Listed], before: datetime, manifest: Path) -> int:
+def _delete(folder: Folder, listed: list[ListedPayload], before: datetime, manifest: Path) -> int:
     with Deleter([folder], before, Manifest(manifest), IN_FLIGHT) as deleter:
         return sum(done.payloads for done in deleter.delete(listed))

@@ -11,7 +11,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, TypeVar
 
-from serde_chain.jobs.folders import Listed
+from serde_chain.jobs.folders import ListedPayload
 from serde_chain.jobs.local.sweeping import LocalSweep
 from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepEngine, SweepReport, run_sweep
 from serde_chain.jobs.topics import Ends
@@ -59,12 +59,12 @@ class Timed:
         """Measured as ``compare``."""
         return iter(self.measure("compare", lambda: [*self._engine.compare()]))
 
-    def orphans(self) -> Iterator[list[Listed]]:
+    def orphans(self) -> Iterator[list[ListedPayload]]:
         """Not measured by itself: the caller deletes in between."""
         reset_peak()
         return self._engine.orphans()
 
-    def still_orphans(self, page: list[Listed]) -> list[Listed]:
+    def still_orphans(self, page: list[ListedPayload]) -> list[ListedPayload]:
         """Not measured."""
         return self._engine.still_orphans(page)
 

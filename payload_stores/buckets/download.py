@@ -11,13 +11,13 @@ from payload_stores.buckets.errors import Refusal
 from payload_stores.errors import PayloadIntegrityError
 from payload_stores.multipart import PART_BYTES, TransferCount, download_ranges, open_ranges
 
-__all__ = ["Downloads"]
+__all__ = ["RangedDownloads"]
 
 # Size of a range while other downloads keep the network busy.
 _LARGE_PART_BYTES: Final = 64 << 20
 
 
-class Downloads:
+class RangedDownloads:
     """Downloads objects in parallel ranges, never mixing two states of an object.
 
     Args:

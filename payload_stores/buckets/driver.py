@@ -11,7 +11,7 @@ from payload_stores.buckets.errors import Errors
 from payload_stores.buffers import Buffer
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadStoreUnavailableError
 
-__all__ = ["Answer", "Driver", "Head", "Listed", "Target", "fill_with"]
+__all__ = ["Answer", "Driver", "Head", "ListedObject", "Target", "fill_with"]
 
 
 class Target(NamedTuple):
@@ -40,7 +40,7 @@ class Head(NamedTuple):
     version: str | None
 
 
-class Listed(NamedTuple):
+class ListedObject(NamedTuple):
     """An object in a listing: its name, its size in bytes, and when it was written, with its zone."""
 
     name: str
@@ -128,7 +128,7 @@ class Driver(ABC):
         """Delete up to a thousand objects; returns the errors of those that were refused, by name, as far as known."""
 
     @abstractmethod
-    def list(self, bucket: str, prefix: str, after: str) -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str, after: str) -> Iterator[ListedObject]:
         """Objects whose names begin with a prefix, behind another name unless that is empty."""
 
     def is_object(self, target: Target) -> bool:

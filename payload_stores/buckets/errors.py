@@ -16,7 +16,7 @@ from payload_stores.errors import (
     PayloadStoreUnavailableError,
 )
 
-__all__ = ["FULL", "SKEWED", "Errors", "Meaning", "Refusal", "Row", "is_about_checksums", "row_of"]
+__all__ = ["FULL", "SKEWED", "ErrorRow", "Errors", "Meaning", "Refusal", "is_about_checksums", "row_of"]
 
 
 class Refusal(Enum):
@@ -36,7 +36,7 @@ class Meaning(NamedTuple):
     hint: str | None
 
 
-class Row(NamedTuple):
+class ErrorRow(NamedTuple):
     """What error codes in answers mean: the class of the store's error, its hint, and what the engine decides by."""
 
     codes: frozenset[str]
@@ -46,12 +46,12 @@ class Row(NamedTuple):
 
 
 # The same in all drivers.
-SKEWED: Final = Row(
+SKEWED: Final = ErrorRow(
     frozenset({"RequestTimeTooSkewed"}),
     PayloadAccessDeniedError,
     "Set the clock of this machine: signatures are valid for 15 minutes",
 )
-FULL: Final = Row(
+FULL: Final = ErrorRow(
     frozenset({"XMinioStorageFull", "InsufficientStorage", "QuotaExceeded", "InsufficientCapacity"}),
     PayloadStoreUnavailableError,
     "The server has no space left",
@@ -68,7 +68,7 @@ def is_about_checksums(text: str) -> bool:
     return _OF_CHECKSUMS.search(text) is not None
 
 
-def row_of(code: str, rows: Iterable[Row]) -> Row | None:
+def row_of(code: str, rows: Iterable[ErrorRow]) -> ErrorRow | None:
     """The first row with an error code."""
     return next((row for row in rows if code in row.codes), None)
 

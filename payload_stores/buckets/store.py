@@ -9,7 +9,7 @@ from typing import BinaryIO, ClassVar, Final
 
 from payload_stores import references
 from payload_stores.base import Buffer, PayloadInfo, PublishContext, SupportsListRange
-from payload_stores.buckets.download import Downloads
+from payload_stores.buckets.download import RangedDownloads
 from payload_stores.buckets.driver import Driver, Target
 from payload_stores.buckets.errors import Refusal
 from payload_stores.buffers import checked_range
@@ -45,7 +45,7 @@ class BucketStore(references.RootedStore):
         self._driver = driver
         self._translated = driver.errors.translated
         self._threads = threads
-        self._downloads = Downloads(driver, threads, self.check_size)
+        self._downloads = RangedDownloads(driver, threads, self.check_size)
 
     def publish(self, topic: str, data: Buffer, context: PublishContext | None = None) -> str:
         """Upload a payload directly from the caller's buffer. See :meth:`PayloadStore.publish`."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Message
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["Broker", "Topic"]
+__all__ = ["Broker", "TopicMetadata"]
 
 # In the log of the store, one line for a broker that does not answer: above INFO, which has each connection.
 _LOG: Final[Mapping[str, object]] = {"logger": folded_log("payload_stores.kafka"), "log_level": 4}
@@ -51,7 +51,7 @@ _READER: Final[Mapping[str, object]] = {
 }
 
 
-class Topic(NamedTuple):
+class TopicMetadata(NamedTuple):
     """A topic's metadata.
 
     Attributes:
@@ -90,7 +90,7 @@ class Broker:
         }
         self._settings = {**settings, **own, **_LOG}
         self.timeout_s = timeout_ms / 1000
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicMetadata] = {}
         self._refused: KafkaError | None = None
         self._is_closed = False
         self._begin()
@@ -119,7 +119,7 @@ class Broker:
         self._admin.poll(0)  # fetches a token if there is a token callback, and serves log callbacks
         return self._admin
 
-    def topic(self, name: str, **where: str) -> Topic:
+    def topic(self, name: str, **where: str) -> TopicMetadata:
         """A topic's metadata; cached if the topic exists.
 
         Raises:
@@ -151,7 +151,7 @@ class Broker:
         with self._reader(committed=True) as reader, self.errors("list its topics"):
             return list(reader.consumer.list_topics(timeout=self.timeout_s).topics)
 
-    def _ask(self, name: str, **where: str) -> Topic:
+    def _ask(self, name: str, **where: str) -> TopicMetadata:
         errors = require("confluent_kafka", "kafka").KafkaError
         with self._reader() as reader, self.errors(f"describe the topic {name}", **where):
             try:
@@ -161,7 +161,7 @@ class Broker:
             described = metadata.topics[name]
         if described.error is not None and described.error.code() != errors.UNKNOWN_TOPIC_OR_PART:
             raise translated(described.error, f"describe the topic {name}", **where)
-        return Topic(metadata.cluster_id, len(described.partitions))
+        return TopicMetadata(metadata.cluster_id, len(described.partitions))
 
     def read(
         self, name: str, partition: int, offset: int, *, last: int | None = None, **where: str

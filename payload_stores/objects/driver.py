@@ -13,7 +13,7 @@ from datetime import UTC, timedelta
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
-from payload_stores.buckets.driver import Driver, Head, Listed, Target, fill_with
+from payload_stores.buckets.driver import Driver, Head, ListedObject, Target, fill_with
 from payload_stores.errors import PayloadNotFoundError, PayloadStoreError
 from payload_stores.multipart import MAX_PARTS, PARALLEL, PART_BYTES, TransferCount
 from payload_stores.objects.errors import status_of
@@ -123,7 +123,7 @@ class ObstoreDriver(Driver):
         self._client(bucket).delete([*names])  # an error does not say whose it is
         return {}
 
-    def list(self, bucket: str, prefix: str, after: str) -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str, after: str) -> Iterator[ListedObject]:
         """See :meth:`~payload_stores.buckets.driver.Driver.list`.
 
         obstore lists whole folders: the server skips names before the prefix, and reading ends after it.
@@ -133,7 +133,7 @@ class ObstoreDriver(Driver):
         for page in pages(self._client(bucket), prefix.rpartition("/")[0], offset, is_ordered=is_ordered):
             for item in page:
                 if item["path"].startswith(prefix):
-                    yield Listed(item["path"], item["size"], item["last_modified"])
+                    yield ListedObject(item["path"], item["size"], item["last_modified"])
                 elif is_ordered and item["path"] > prefix:
                     return
 

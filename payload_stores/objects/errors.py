@@ -12,7 +12,7 @@ from html import unescape
 from http import HTTPStatus
 from typing import Final
 
-from payload_stores.buckets.errors import FULL, SKEWED, Errors, Meaning, Refusal, Row, is_about_checksums, row_of
+from payload_stores.buckets.errors import FULL, SKEWED, ErrorRow, Errors, Meaning, Refusal, is_about_checksums, row_of
 from payload_stores.errors import (
     PayloadAccessDeniedError,
     PayloadIntegrityError,
@@ -53,11 +53,11 @@ _TOO_LARGE: Final = frozenset({"EntityTooLarge", "MaxMessageLengthExceeded", "Re
 _ELSEWHERE: Final = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed"})
 
 _ROWS: Final = (
-    Row(_NO_BUCKET, PayloadStoreError, "Check the bucket or container of objects.url, and objects.endpoint"),
+    ErrorRow(_NO_BUCKET, PayloadStoreError, "Check the bucket or container of objects.url, and objects.endpoint"),
     SKEWED,
-    Row(_ODD_NAME, UntrustedReferenceError, "No payload can have this name; to publish it, shorten objects.url"),
-    Row(_TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
-    Row(
+    ErrorRow(_ODD_NAME, UntrustedReferenceError, "No payload can have this name; to publish it, shorten objects.url"),
+    ErrorRow(_TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower objects.part.bytes"),
+    ErrorRow(
         # Two writers of one name; Azure drops the parts of one when the other finishes.
         frozenset({"InvalidBlockList", "ConditionalRequestConflict", "OperationAborted"}),
         PayloadStoreUnavailableError,

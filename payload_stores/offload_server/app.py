@@ -32,7 +32,7 @@ from payload_stores.offload_server.errors import ForbiddenError, RefusedError, T
 from payload_stores.offload_server.files import LockedFolder, SupportsReload
 from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import METRICS, Metered, Metrics
-from payload_stores.offload_server.requests import Limits, Sender, address_of, answer, content_length
+from payload_stores.offload_server.requests import Caller, Limits, address_of, answer, content_length
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.offload_server.transfers import Transfers
 from payload_stores.scram.server import Credentials, ScramServer
@@ -214,7 +214,7 @@ class OffloadApp:
             raise RefusedError("the message's payload is gone", status=404) from error
         _log.info("%s downloaded %s of %s: %d bytes", scope[USER], entry.id, entry.topic, entry.size)
 
-    def _readable(self, text: str, sender: Sender) -> Entry:
+    def _readable(self, text: str, sender: Caller) -> Entry:
         """The message with an id, if the sender may read it; called in a thread, once per request.
 
         A user without permission does not learn whether it exists. A user without any READ permission gets 403 for any
@@ -274,8 +274,8 @@ async def _live(scope: Scope, receive: Receive, send: Send) -> None:
     await answer(scope, receive, send, status=200, text="alive")
 
 
-def _sender(scope: Scope) -> Sender:
-    return Sender(scope[USER], address_of(scope))
+def _sender(scope: Scope) -> Caller:
+    return Caller(scope[USER], address_of(scope))
 
 
 async def _nothing_here(scope: Scope, _receive: Receive, send: Send) -> None:

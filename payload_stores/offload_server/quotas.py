@@ -11,7 +11,7 @@ from starlette.types import Receive
 
 from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError, TooLargeError
-from payload_stores.offload_server.requests import GoneError, Limits, Sender
+from payload_stores.offload_server.requests import Caller, GoneError, Limits
 
 __all__ = ["Shares", "WaitBudget"]
 
@@ -55,7 +55,7 @@ class Shares:
         self._addresses: _Gates[str] = _Gates(limits.transfers_per_address)
 
     @asynccontextmanager
-    async def place(self, sender: Sender) -> AsyncIterator[None]:
+    async def place(self, sender: Caller) -> AsyncIterator[None]:
         """Hold a slot for a transfer.
 
         Raises:

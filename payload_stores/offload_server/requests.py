@@ -13,9 +13,9 @@ from starlette.types import Message, Receive, Scope, Send
 from payload_stores.offload_server.errors import RefusedError
 
 __all__ = [
+    "Caller",
     "GoneError",
     "Limits",
-    "Sender",
     "address_of",
     "answer",
     "content_length",
@@ -67,7 +67,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class Caller:
     """The sender of a request.
 
     Attributes:

@@ -28,7 +28,7 @@ from payload_stores.offload_server.index import Entry, Index
 from payload_stores.offload_server.metrics import Metrics
 from payload_stores.offload_server.pipe import Pipe, PipeClosedError
 from payload_stores.offload_server.quotas import Shares, WaitBudget
-from payload_stores.offload_server.requests import GoneError, Limits, Sender
+from payload_stores.offload_server.requests import Caller, GoneError, Limits
 from payload_stores.offload_server.room import Room, now_ms
 from payload_stores.threads import DaemonPool
 
@@ -88,7 +88,7 @@ class Transfers:
         """
         return await self._within(asyncio.get_running_loop().run_in_executor(self._short, function, *arguments))
 
-    async def upload(self, topic: str, receive: Receive, length: int | None, sender: Sender) -> Entry:
+    async def upload(self, topic: str, receive: Receive, length: int | None, sender: Caller) -> Entry:
         """Store the message in a request's body.
 
         The message becomes readable only if all of it was valid: the store sees the payload's end after the whole
@@ -139,7 +139,7 @@ class Transfers:
         reference = await self._finished(publishing)
         return await self._enter(topic, reference, upload)
 
-    async def download(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send, sender: Sender) -> None:
+    async def download(self, entry: Entry, start: Callable[[int], Awaitable[bool]], send: Send, sender: Caller) -> None:
         """Send a message as BSON.
 
         Args:

@@ -13,7 +13,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from payload_stores.buckets.driver import Driver, Head, Listed, Target, fill_with
+from payload_stores.buckets.driver import Driver, Head, ListedObject, Target, fill_with
 from payload_stores.counter import Counter
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.ids import DIGEST_PREFIX, sha256_digest
@@ -177,13 +177,13 @@ class S3Driver(Driver):
         refused = (each for each in answer.get("Errors", ()) if each.get("Code") not in MISSING)
         return {each.get("Key", ""): self.errors.of_one(each) for each in refused}
 
-    def list(self, bucket: str, prefix: str, after: str) -> Iterator[Listed]:
+    def list(self, bucket: str, prefix: str, after: str) -> Iterator[ListedObject]:
         """See :meth:`~payload_stores.buckets.driver.Driver.list`."""
         where = {"Prefix": prefix, "StartAfter": after} if after else {"Prefix": prefix}
         for page in self._client.get_paginator("list_objects_v2").paginate(Bucket=bucket, **where):
             field(page, "IsTruncated")  # otherwise an answer without a body would be an empty list
             for item in page.get("Contents", ()):
-                yield Listed(item["Key"], item["Size"], item["LastModified"])
+                yield ListedObject(item["Key"], item["Size"], item["LastModified"])
 
     def sign(self, target: Target, seconds: int) -> str:
         """See :meth:`~payload_stores.buckets.driver.Driver.sign`."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from payload_stores.buckets.driver import Target
-from payload_stores.buckets.errors import FULL, SKEWED, Errors, Meaning, Refusal, Row, is_about_checksums, row_of
+from payload_stores.buckets.errors import FULL, SKEWED, ErrorRow, Errors, Meaning, Refusal, is_about_checksums, row_of
 from payload_stores.errors import (
     PayloadAccessDeniedError,
     PayloadIntegrityError,
@@ -114,28 +114,28 @@ def refuse_pages(http_response: Any, **_: object) -> None:
 
 # The first row with the code applies.
 _ROWS: Final = (
-    Row(frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
-    Row(
+    ErrorRow(frozenset({"NoSuchBucket"}), PayloadStoreError, "Check s3.bucket and s3.endpoint.url"),
+    ErrorRow(
         MISSING,
         PayloadNotFoundError,
         "It was deleted, or the bucket's lifecycle expired it before the record",
         Refusal.MISSING,
     ),
-    Row(
+    ErrorRow(
         frozenset({"InvalidObjectState"}),
         PayloadAccessDeniedError,
         "The object is archived: restore it, and keep the bucket's lifecycle from moving payloads to an archive",
     ),
-    Row(FORBIDDEN, PayloadAccessDeniedError, _REFUSED, Refusal.FORBIDDEN),
+    ErrorRow(FORBIDDEN, PayloadAccessDeniedError, _REFUSED, Refusal.FORBIDDEN),
     SKEWED,
-    Row(ELSEWHERE, PayloadStoreError, "The bucket is in another region than requests are made for; set s3.region"),
-    Row(ODD_KEY, UntrustedReferenceError, "No payload can have this name; to publish it, shorten s3.prefix"),
-    Row(TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
-    Row(EXISTS, PayloadIntegrityError, "The object was replaced while it was read", Refusal.CONDITION),
-    Row(THROTTLED | DAMAGED, PayloadStoreUnavailableError),
-    Row(CONFLICT, PayloadStoreUnavailableError, refusal=Refusal.CONFLICT),
+    ErrorRow(ELSEWHERE, PayloadStoreError, "The bucket is in another region than requests are made for; set s3.region"),
+    ErrorRow(ODD_KEY, UntrustedReferenceError, "No payload can have this name; to publish it, shorten s3.prefix"),
+    ErrorRow(TOO_LARGE, PayloadTooLargeError, "Raise the server's own limit, or lower s3.multipart.threshold.bytes"),
+    ErrorRow(EXISTS, PayloadIntegrityError, "The object was replaced while it was read", Refusal.CONDITION),
+    ErrorRow(THROTTLED | DAMAGED, PayloadStoreUnavailableError),
+    ErrorRow(CONFLICT, PayloadStoreUnavailableError, refusal=Refusal.CONFLICT),
     FULL,
-    Row(NOT_IMPLEMENTED, PayloadStoreError, _WITHOUT_CHECKSUMS, Refusal.CONFLICT),
+    ErrorRow(NOT_IMPLEMENTED, PayloadStoreError, _WITHOUT_CHECKSUMS, Refusal.CONFLICT),
 )
 
 
@@ -183,7 +183,7 @@ def _meaning(code: str, text: str, status: int) -> Meaning:
     row = row_of(code, _ROWS)
     if row is None:  # servers may have other codes
         denied = PayloadAccessDeniedError if status in {401, 403} else PayloadStoreError
-        row = Row(frozenset(), PayloadStoreUnavailableError if status == 429 or status >= 500 else denied, None)
+        row = ErrorRow(frozenset(), PayloadStoreUnavailableError if status == 429 or status >= 500 else denied, None)
     return Meaning(
         row.kind, f"S3 answered {code}: {text}", _WITHOUT_CHECKSUMS if is_about_checksums(text) else row.hint
     )

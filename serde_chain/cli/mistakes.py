@@ -60,7 +60,7 @@ def check_config(source: Config | str | Path) -> Checked:
     try:
         loaded = configuration.load(source)
         resolved = _resolved(loaded)
-        errors = mistakes(loaded if resolved is None else resolved)
+        errors = mistakes(resolved or loaded)
     except ConfigError as error:  # a key that cannot be translated
         errors = [error]
     found = [Finding.mistake(error, lines.get(error.context.get("key", ""))) for error in errors]
@@ -78,11 +78,11 @@ def mistakes(config: Config | Resolved) -> list[ContextualError]:
         An error for each mistake, without duplicates.
     """
     # Several chains may show the same mistake.
-    errors = {str(error): error for error in _all(config)}
+    errors = {str(error): error for error in _all(_resolved(config) or config)}
     return list(errors.values())
 
 
-def _resolved(config: Config) -> Resolved | None:
+def _resolved(config: Config | Resolved) -> Resolved | None:
     """The configuration, resolved; None if a list is malformed or names an unknown stage."""
     try:
         return configuration.resolve(config)
@@ -93,8 +93,9 @@ def _resolved(config: Config) -> Resolved | None:
 def _all(config: Config | Resolved) -> Iterator[ContextualError]:
     sound = [(chain, is_key) for chain in (SerializerChain, DeserializerChain) for is_key in (True, False)]
     unsound: list[list[ConfiguredStage]] = []
-    resolved = config if isinstance(config, Resolved) else _resolved(config)
-    if resolved is None:
+    if isinstance(config, Resolved):
+        resolved = config
+    else:
         usable = dict(config)
         for chain, is_key in tuple(sound):
             stages, errors = _of_list(config, chain, is_key=is_key)

@@ -20,8 +20,8 @@ __all__ = [
     "MESSAGE_MAX",
     "SHORT_KEY",
     "ClientLimits",
+    "TopicAnswers",
     "TopicLimit",
-    "Topics",
     "batch_size",
     "largest_key",
     "largest_value",
@@ -149,7 +149,7 @@ class TopicLimit(NamedTuple):
     unanswered: bool = False
 
 
-class Topics(Protocol):
+class TopicAnswers(Protocol):
     """Brokers' answers about topics, remembered."""
 
     def known(self, topic: str) -> TopicLimit | None:
@@ -182,14 +182,14 @@ class ClientLimits:
         self,
         message_max_bytes: int,
         overhead: int,
-        topics: Topics | None,
+        topics: TopicAnswers | None,
         *,
         is_key: bool,
         setting: str = "message.max.bytes",
         learnt_max_bytes: int | None = None,
         sends_again: bool = True,
         only: str | None = None,
-        policies: Topics | None = None,
+        policies: TopicAnswers | None = None,
     ) -> None:
         self._own_policies, self._policies = policies, topics if policies is None else policies
         self._sends_again = sends_again
@@ -274,13 +274,13 @@ class ClientLimits:
         return bool(limit.compacted)
 
 
-def _question(topics: Topics | None, ctx: Context | None) -> Transfer[Any] | None:
+def _question(topics: TopicAnswers | None, ctx: Context | None) -> Transfer[Any] | None:
     """The question about a record's topic; None if it does not matter, or the answer is known."""
     if topics is None or ctx is None or not ctx.topic or topics.known(ctx.topic) is not None:
         return None
     return Question(partial(topics.learn, ctx.topic), lambda _limit: None)
 
 
-def _answer(topics: Topics | None, ctx: Context | None) -> TopicLimit:
+def _answer(topics: TopicAnswers | None, ctx: Context | None) -> TopicLimit:
     """The broker's answer about the record's topic; without limit if it does not apply, or there is no topic."""
     return TopicLimit() if topics is None or ctx is None or not ctx.topic else topics.learn(ctx.topic)

@@ -31,8 +31,8 @@ from serde_chain.clients.limits import (
     BATCH_OVERHEAD,
     LEAST_LIMIT,
     RECORD_OVERHEAD,
+    TopicAnswers,
     TopicLimit,
-    Topics,
     batch_size,
     record_size,
     sent_size,
@@ -117,7 +117,7 @@ class Negotiation(Gate):
 
     def __init__(
         self,
-        topics: Topics,
+        topics: TopicAnswers,
         stage: SupportsOffload | None,
         *,
         batch_bytes: int,

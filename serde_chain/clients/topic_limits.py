@@ -352,7 +352,7 @@ def warn_of_no_question(stages: Iterable[object], problem: str, setting: str) ->
 
 
 class _Unasked:
-    """What a client knows of topics that cannot ask: nothing. A :class:`~serde_chain.clients.limits.Topics`."""
+    """What a client knows of topics that cannot ask: nothing. A :class:`~serde_chain.clients.limits.TopicAnswers`."""
 
     def known(self, topic: str) -> TopicLimit:
         """There will be no better answer."""

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Self
 
 from payload_stores.errors import PayloadStoreError
 from payload_stores.threads import DaemonPool
-from serde_chain.jobs.folders import Folder, Listed, pages_of
+from serde_chain.jobs.folders import Folder, ListedPayload, pages_of
 from serde_chain.jobs.manifest import Manifest
 
 __all__ = ["IN_FLIGHT", "Deleted", "Deleter"]
@@ -63,7 +63,7 @@ class Deleter:
     def __exit__(self, *_: object) -> None:
         self._opened.close()
 
-    def delete(self, payloads: Sequence[Listed]) -> Iterator[Deleted]:
+    def delete(self, payloads: Sequence[ListedPayload]) -> Iterator[Deleted]:
         """Delete payloads.
 
         Yields:
@@ -82,10 +82,10 @@ class Deleter:
                 tuple(error for each in done for error in each.refused),
             )
 
-    def _parts(self, payloads: Sequence[Listed]) -> Iterator[Callable[[], Deleted]]:
+    def _parts(self, payloads: Sequence[ListedPayload]) -> Iterator[Callable[[], Deleted]]:
         """The deletions: many payloads by one request, or one payload after another look at it."""
-        alone: list[Listed] = []
-        together: dict[int, list[Listed]] = {}
+        alone: list[ListedPayload] = []
+        together: dict[int, list[ListedPayload]] = {}
         for payload in payloads:
             is_unique = self._folders[payload.folder].is_unique(payload.reference)
             (together.setdefault(payload.folder, []) if is_unique else alone).append(payload)
@@ -95,7 +95,7 @@ class Deleter:
         for payload in alone:
             yield partial(self._delete_alone, self._folders[payload.folder], payload)
 
-    def _delete_together(self, folder: Folder, part: Sequence[Listed]) -> Deleted:
+    def _delete_together(self, folder: Folder, part: Sequence[ListedPayload]) -> Deleted:
         for payload in part:
             self._manifest.note(payload.reference, payload.size, payload.time)
         failed = folder.delete_many([payload.reference for payload in part])
@@ -104,7 +104,7 @@ class Deleter:
         gone = [payload.size for payload in part if payload.reference not in failed]
         return Deleted(len(gone), sum(gone), tuple(failed.values()))
 
-    def _delete_alone(self, folder: Folder, payload: Listed) -> Deleted:
+    def _delete_alone(self, folder: Folder, payload: ListedPayload) -> Deleted:
         try:
             if not folder.is_old(payload.reference, self._before):
                 return Deleted()

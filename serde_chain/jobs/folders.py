@@ -30,7 +30,7 @@ from serde_chain.stages.large_message.stores import without_deadline
 __all__ = [
     "Folder",
     "IdRange",
-    "Listed",
+    "ListedPayload",
     "folders_of",
     "is_plain",
     "list_folders",
@@ -162,7 +162,7 @@ class IdRange(NamedTuple):
     until: str | None = None
 
 
-class Listed(NamedTuple):
+class ListedPayload(NamedTuple):
     """A listed payload.
 
     Attributes:
@@ -190,7 +190,7 @@ def list_folders(
     parts: Iterable[IdRange],
     stores: Sequence[PayloadStore],
     before: datetime,
-) -> Iterator[Listed]:
+) -> Iterator[ListedPayload]:
     """List folders, only their own store's payloads: below its prefix may be another store, with its own topics.
 
     Args:
@@ -208,10 +208,10 @@ def list_folders(
         for info in folder.list(before) if is_whole else folder.list_range(before, part.after, part.until):
             if len(stores) == 1 or max(stores, key=lambda store: store.claim(info.reference)) is folder.store:
                 modified = (info.modified - _EPOCH) // timedelta(microseconds=1)
-                yield Listed(folder.name(info.reference), info.reference, info.size, modified, part.folder)
+                yield ListedPayload(folder.name(info.reference), info.reference, info.size, modified, part.folder)
 
 
-def pages_of(payloads: Iterable[Listed], size: int) -> Iterator[list[Listed]]:
+def pages_of(payloads: Iterable[ListedPayload], size: int) -> Iterator[list[ListedPayload]]:
     """Payloads, at most a number at a time."""
     rows = iter(payloads)
     while page := list(islice(rows, size)):

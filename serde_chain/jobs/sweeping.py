@@ -28,7 +28,7 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.config import resolve
 from serde_chain.errors import ConfigError, JobError
 from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
-from serde_chain.jobs.folders import Folder, Listed, folders_of, stores_of
+from serde_chain.jobs.folders import Folder, ListedPayload, folders_of, stores_of
 from serde_chain.jobs.manifest import Manifest
 from serde_chain.jobs.references import ReferencePlan, open_readers, plan_reading
 from serde_chain.jobs.topics import (
@@ -199,10 +199,10 @@ class SweepEngine(Protocol):
             Their number and total size so far, after each part.
         """
 
-    def orphans(self) -> Iterator[list[Listed]]:
+    def orphans(self) -> Iterator[list[ListedPayload]]:
         """The orphans, page by page."""
 
-    def still_orphans(self, page: list[Listed]) -> list[Listed]:
+    def still_orphans(self, page: list[ListedPayload]) -> list[ListedPayload]:
         """Those of a page to which no record refers that was read since the comparison."""
 
     def count_live(self) -> int:

@@ -37,11 +37,11 @@ from serde_chain.cli.browse.preview import (
 from serde_chain.cli.browse.questions import Questions
 from serde_chain.cli.browse.rendering import pieces, templates
 from serde_chain.cli.browse.responses import attached, displayed, download, no_icon, saved, static
-from serde_chain.cli.browse.search import Search
+from serde_chain.cli.browse.search import FilteredList
 from serde_chain.cli.browse.sizes import Sizes, stored_bytes
 from serde_chain.cli.browse.steps import in_steps
-from serde_chain.cli.browse.topic import AbandonedError, Page, Patience, Readers, Row, Scan, Topic, asked
-from serde_chain.cli.browse.topics import TopicFacts, Topics
+from serde_chain.cli.browse.topic import AbandonedError, ListedRecord, Page, Patience, Readers, Scan, Topic, asked
+from serde_chain.cli.browse.topics import TopicFacts, TopicQueries
 from serde_chain.cli.files import as_file, file_name, suffix_of
 from serde_chain.cli.inspect_topic import formats_of
 from serde_chain.cli.outline import tree
@@ -109,7 +109,7 @@ class Pages:
         limits = TIMEOUT.read(config), int(timeout_s * 1000), MAX_POLL_INTERVAL.read(config) // 2
         self._config = with_settings(config, {TIMEOUT.name: min(limits)})
         self._readers = Readers(self._config, timeout_s)
-        self._topics = Topics(self._config, timeout_s, self._readers)
+        self._topics = TopicQueries(self._config, timeout_s, self._readers)
         self._references = formats_of(self._config)
         self._timeout_s = timeout_s
         resolved = resolve(config)
@@ -282,7 +282,7 @@ class Pages:
         await self._choose(topic, query)
         patience = Patience(self._timeout_s)
         scan = topic.scan(asked(query), patience, query.get("at", ""))
-        found = Search(scan, partial(self._decoded, topic, patience=patience), wanted)
+        found = FilteredList(scan, partial(self._decoded, topic, patience=patience), wanted)
         page = self._templates.get_template("search.html").generate(
             **self._common(topic, query),
             found=found,
@@ -337,7 +337,7 @@ class Pages:
         return Topic(self._readers, name, self._references)
 
     def _decoded(
-        self, topic: Topic, rows: Iterable[Row], patience: Patience, *, fetch: bool = False
+        self, topic: Topic, rows: Iterable[ListedRecord], patience: Patience, *, fetch: bool = False
     ) -> Iterator[Shown]:
         """The rows with their values, if these are small; an error that is not theirs is told once."""
         failed, previews = False, self._formats.previews(topic.name)
@@ -616,10 +616,10 @@ def _fitted(shown: Iterable[Shown], *, is_misfit: bool = False) -> dict[str, Any
     return {"shown": rows, "misfit": sentence}
 
 
-def _bytes(row: Row) -> int:
+def _bytes(row: ListedRecord) -> int:
     """The size of a record's value, with its payloads."""
     return int(row.value.get("bytes", 0)) + (stored_bytes(row.value) or 0)
 
 
-def _bytes_of(rows: Iterable[Row]) -> int:
+def _bytes_of(rows: Iterable[ListedRecord]) -> int:
     return max(map(_bytes, rows), default=0)

@@ -17,7 +17,7 @@ import imagesize
 from payload_stores.base import PayloadStore
 from serde_chain.cli.browse.looks import Look
 from serde_chain.cli.browse.sizes import stored_bytes
-from serde_chain.cli.browse.topic import Patience, Row
+from serde_chain.cli.browse.topic import ListedRecord, Patience
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.files import files_in
 from serde_chain.cli.fits import picture, pixels_in, size_in
@@ -137,7 +137,7 @@ class Shown(NamedTuple):
         look: What it looks like then; None if its surroundings are at fault.
     """
 
-    row: Row
+    row: ListedRecord
     preview: Preview | None = None
     problem: str | None = None
     look: Look | None = None

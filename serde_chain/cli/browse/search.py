@@ -10,13 +10,13 @@ from serde_chain.cli.browse.filters import Filter
 from serde_chain.cli.browse.preview import Shown
 from serde_chain.cli.browse.topic import Scan
 
-__all__ = ["Search"]
+__all__ = ["FilteredList"]
 
 # It ends after the window with this match.
 _MOST_FOUND: Final = 200
 
 
-class Search:
+class FilteredList:
     """The records that match a filter, as they are found.
 
     Args:

@@ -22,7 +22,7 @@ from serde_chain.cli.selection import Selection, parse_time, selecting, selectio
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.config import Config
 
-__all__ = ["AbandonedError", "Page", "Patience", "Readers", "Row", "Scan", "Topic", "asked"]
+__all__ = ["AbandonedError", "ListedRecord", "Page", "Patience", "Readers", "Scan", "Topic", "asked"]
 
 _ROWS: Final = 25
 # If few records match, a page reads increasingly more, up to these limits; the next page continues from there.
@@ -86,7 +86,7 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Row:
+class ListedRecord:
     """A record in a list.
 
     Attributes:
@@ -118,7 +118,7 @@ class Page:
         looked_at: Number of offsets read.
     """
 
-    rows: list[Row]
+    rows: list[ListedRecord]
     older: str | None
     newer: str | None
     end: str
@@ -287,16 +287,16 @@ class Topic:
         """
         return Scan(self, wanted, patience, at)
 
-    def _near(self, walk: Walk, patience: Patience) -> dict[int, list[Row]]:
+    def _near(self, walk: Walk, patience: Patience) -> dict[int, list[ListedRecord]]:
         """The rows nearest to a position, nearest first, by partition."""
-        near: dict[int, list[Row]] = {partition: [] for partition in walk.bounds}
+        near: dict[int, list[ListedRecord]] = {partition: [] for partition in walk.bounds}
         size = _ROWS
         while not walk.is_far:
             window = walk.ahead(size, (partition for partition, rows in near.items() if len(rows) < _ROWS))
             if not window:
                 break
             # In a window before the position, the last rows are the nearest.
-            found = {partition: deque[Row](maxlen=None if walk.forward else _ROWS) for partition in window}
+            found = {partition: deque[ListedRecord](maxlen=None if walk.forward else _ROWS) for partition in window}
             for row in walk.rows(window, patience.check):
                 if not (walk.forward and len(found[row.partition]) == _ROWS):
                     found[row.partition].append(row)
@@ -305,10 +305,12 @@ class Topic:
             size *= _WIDER
         return near
 
-    def row(self, message: Any) -> Row:
+    def row(self, message: Any) -> ListedRecord:
         """A raw record as a row."""
         seen = self.describe(message)
-        return Row(seen["partition"], seen["offset"], seen["timestamp_ms"], seen["key"], seen["value"], message)
+        return ListedRecord(
+            seen["partition"], seen["offset"], seen["timestamp_ms"], seen["key"], seen["value"], message
+        )
 
 
 class Walk:
@@ -349,7 +351,7 @@ class Walk:
             window[partition] = (at, min(at + size, high)) if self.forward else (max(at - size, low), at)
         return window if any(low < high for low, high in window.values()) else {}
 
-    def rows(self, window: Ranges, check: Callable[[], None]) -> Iterator[Row]:
+    def rows(self, window: Ranges, check: Callable[[], None]) -> Iterator[ListedRecord]:
         """The records of a window as they arrive; the position is then behind it.
 
         Args:
@@ -389,7 +391,7 @@ class Scan:
         self.rest: str | None = None
         self._topic, self._wanted, self._patience, self._at = topic, wanted, patience, at
 
-    def windows(self, is_enough: Callable[[], bool] = lambda: False) -> Iterator[Iterator[Row]]:
+    def windows(self, is_enough: Callable[[], bool] = lambda: False) -> Iterator[Iterator[ListedRecord]]:
         """The records by window of offsets: windows from the newest on, the records of each as they arrive.
 
         Args:
@@ -429,13 +431,19 @@ def _text(place: Places) -> str:
     return ",".join(f"{partition}:{offset}" for partition, offset in place.items())
 
 
-def _merged(near: Mapping[int, list[Row]], *, forward: bool) -> Iterator[Row]:
+def _merged(near: Mapping[int, list[ListedRecord]], *, forward: bool) -> Iterator[ListedRecord]:
     """Rows of all partitions by time, nearest first; those of one partition stay in order whatever their times."""
     return heapq.merge(*near.values(), key=lambda row: row.timestamp_ms if forward else -row.timestamp_ms)
 
 
 def _edge(
-    partition: int, near: Mapping[int, list[Row]], rows: list[Row], start: Places, reached: Places, *, forward: bool
+    partition: int,
+    near: Mapping[int, list[ListedRecord]],
+    rows: list[ListedRecord],
+    start: Places,
+    reached: Places,
+    *,
+    forward: bool,
 ) -> int:
     """The end of a page in a partition."""
     shown = [row.offset for row in rows if row.partition == partition]

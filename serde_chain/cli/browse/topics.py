@@ -13,7 +13,7 @@ from serde_chain.cli.browse.topic import Readers
 from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.config import Config
 
-__all__ = ["Partition", "TopicFacts", "Topics"]
+__all__ = ["Partition", "TopicFacts", "TopicQueries"]
 
 _INTERNAL: Final = "__"
 # A list names more topics than it asks about.
@@ -69,7 +69,7 @@ class TopicFacts:
         return max((each.newest_ms for each in self.partitions if each.newest_ms is not None), default=None)
 
 
-class Topics:
+class TopicQueries:
     """Asks the brokers of a configuration about topics.
 
     Args:

@@ -17,7 +17,7 @@ from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.aiokafka.dead_letters import DeadLetters
 from serde_chain.clients.aiokafka.decoder import Batches, Record
-from serde_chain.clients.aiokafka.times import Search
+from serde_chain.clients.aiokafka.times import TimeSearch
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.event_loop import in_daemon_thread
@@ -89,7 +89,7 @@ class Consumer(Generic[ValueT]):
             setup.close()
             raise
         self._searcher = searcher
-        self._search: Search | None = None
+        self._search: TimeSearch | None = None
         self._batches = Batches(setup)
         self._skipped = 0
         self._telemetry = client_telemetry()
@@ -265,7 +265,7 @@ class Consumer(Generic[ValueT]):
             answers = await self._consumer.offsets_for_times(dict(timestamps))
             return answers
         if self._search is None:
-            self._search = Search(self._searcher, self._times)
+            self._search = TimeSearch(self._searcher, self._times)
         answers = await self._consumer.offsets_for_times(dict(timestamps))
         return await self._search.correct(timestamps, answers)
 

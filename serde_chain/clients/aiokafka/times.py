@@ -14,13 +14,13 @@ from aiokafka.structs import OffsetAndTimestamp
 from serde_chain.clients.seek import MOST_TOMBSTONES, EntryTimes, Moment, first_at
 from serde_chain.errors import ConfigError
 
-__all__ = ["Search"]
+__all__ = ["TimeSearch"]
 
 _LONGEST_S: Final = 60.0
 _TICK_MS: Final = 500
 
 
-class Search:
+class TimeSearch:
     """Searches by the times of frames.
 
     Attributes:

@@ -12,7 +12,7 @@ from serde_chain import config as configuration
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.folders import IdRange, Listed, list_folders, pages_of
+from serde_chain.jobs.folders import IdRange, ListedPayload, list_folders, pages_of
 from serde_chain.jobs.local import dead_keys
 from serde_chain.jobs.local.dead_keys import DeadKeys
 from serde_chain.jobs.local.records import is_marked, read_records
@@ -31,8 +31,8 @@ _TABLES: Final = (
     "CREATE TABLE live (digest BLOB PRIMARY KEY) WITHOUT ROWID",
     *dead_keys.TABLES,
 )
-_COLUMNS: Final = ", ".join(Listed._fields)
-_INSERT: Final = f"({_COLUMNS}) VALUES ({', '.join('?' * len(Listed._fields))})"
+_COLUMNS: Final = ", ".join(ListedPayload._fields)
+_INSERT: Final = f"({_COLUMNS}) VALUES ({', '.join('?' * len(ListedPayload._fields))})"
 
 
 def sweep(
@@ -173,11 +173,11 @@ class LocalSweep:
             size += sum(payload.size for payload in page)
             yield count, size
 
-    def orphans(self) -> Iterator[list[Listed]]:
+    def orphans(self) -> Iterator[list[ListedPayload]]:
         """The orphans in the table."""
         return self._pages("orphans")
 
-    def still_orphans(self, page: list[Listed]) -> list[Listed]:
+    def still_orphans(self, page: list[ListedPayload]) -> list[ListedPayload]:
         """Look up the payloads of a page again."""
         is_used = "SELECT EXISTS (SELECT 1 FROM used WHERE name = ?)"
         return [payload for payload in page if not self._scratch.value(is_used, payload.name)]
@@ -190,11 +190,11 @@ class LocalSweep:
         """Count the keys."""
         return self._dead.count()
 
-    def _pages(self, table: str, where: str = "") -> Iterator[list[Listed]]:
+    def _pages(self, table: str, where: str = "") -> Iterator[list[ListedPayload]]:
         last = self._scratch.value(f"SELECT coalesce(max(at), 0) FROM {table}")  # noqa: S608, fixed names
         query = f"SELECT {_COLUMNS} FROM {table} WHERE at > ? AND at <= ? {where}"  # noqa: S608, fixed names
         for at in range(0, last, _PAGE):
-            yield [Listed(*row) for row in self._scratch.rows(query, at, at + _PAGE)]
+            yield [ListedPayload(*row) for row in self._scratch.rows(query, at, at + _PAGE)]
 
 
 def _digest(reference: str) -> bytes:

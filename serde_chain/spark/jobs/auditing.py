@@ -12,7 +12,7 @@ from serde_chain.config import Config
 from serde_chain.jobs.auditing import AuditReport, Problem, plan_audit
 from serde_chain.jobs.topics import READ_COMMITTED, TopicBounds
 from serde_chain.spark.chains.portable import load
-from serde_chain.spark.jobs.topics import Topics, spark_errors
+from serde_chain.spark.jobs.topics import TopicReader, spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 
 __all__ = ["audit"]
@@ -48,7 +48,7 @@ def audit(
     check_worker_python(spark)
     loaded = load(config)
     plan = plan_audit(loaded, topics, payloads=payloads)
-    reading = Topics(spark, loaded, plan, READ_COMMITTED)
+    reading = TopicReader(spark, loaded, plan, READ_COMMITTED)
     with TopicBounds(loaded, plan.topics, READ_COMMITTED) as bounds:
         first, ends = bounds.bounds()
         rows = reading.read(first, ends).rows

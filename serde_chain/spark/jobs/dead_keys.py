@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 
 from serde_chain.jobs.sweeping import Scope
 from serde_chain.jobs.topics import READ_COMMITTED, READ_UNCOMMITTED, Ends
-from serde_chain.spark.jobs.topics import Topics, spark_errors
+from serde_chain.spark.jobs.topics import TopicReader, spark_errors
 
 __all__ = ["DeadKeys"]
 
@@ -28,7 +28,7 @@ class DeadKeys:
     def __init__(self, spark: SparkSession, scope: Scope) -> None:
         self._compacted, self._before_ms = scope.compacted, scope.before_ms
         self._committed, self._all = (
-            Topics(spark, scope.config, scope.plan, isolation, scope.compacted)
+            TopicReader(spark, scope.config, scope.plan, isolation, scope.compacted)
             for isolation in (READ_COMMITTED, READ_UNCOMMITTED)
         )
         self._buried: DataFrame | None = None

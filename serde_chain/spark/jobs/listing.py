@@ -11,19 +11,19 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from payload_stores.plugins import require
-from serde_chain.jobs.folders import Listed, pages_of
+from serde_chain.jobs.folders import ListedPayload, pages_of
 from serde_chain.jobs.sweeping import store_failed
 from serde_chain.spark.jobs.plan import LISTED, ListingPlan
 from serde_chain.spark.jobs.worker import listed_schema
 from serde_chain.spark.udfs.make import map_batches
 
-__all__ = ["Pages", "list_on_executors", "table_of"]
+__all__ = ["PayloadPages", "list_on_executors", "table_of"]
 
 _PAGE: Final = 20_000
 _WORK: Final = "serde_chain.spark.jobs.worker:list_payloads"
 
 
-class Pages:
+class PayloadPages:
     """Payloads in a file, written once and read page by page.
 
     Args:
@@ -35,7 +35,7 @@ class Pages:
         self._arrow = require("pyarrow", "spark")
         self._schema = listed_schema()
 
-    def write(self, payloads: Iterable[Listed]) -> Iterator[int]:
+    def write(self, payloads: Iterable[ListedPayload]) -> Iterator[int]:
         """Write payloads.
 
         Yields:
@@ -48,11 +48,11 @@ class Pages:
                 written += len(rows)
                 yield written
 
-    def payloads(self) -> Iterator[list[Listed]]:
+    def payloads(self) -> Iterator[list[ListedPayload]]:
         """The payloads, page by page."""
         for table in self.tables():
             columns = (column.to_pylist() for column in table.columns)
-            yield [Listed(*row) for row in zip(*columns, strict=True)]
+            yield [ListedPayload(*row) for row in zip(*columns, strict=True)]
 
     def tables(self) -> Iterator[Any]:
         """The pages, as ``pyarrow.Table``."""
@@ -62,7 +62,7 @@ class Pages:
                 yield self._arrow.Table.from_batches([batch])
 
 
-def table_of(payloads: Sequence[Listed]) -> Any:
+def table_of(payloads: Sequence[ListedPayload]) -> Any:
     """Payloads as ``pyarrow.Table``: at least one."""
     arrow = require("pyarrow", "spark")
     return arrow.table([list(column) for column in zip(*payloads, strict=True)], schema=listed_schema())

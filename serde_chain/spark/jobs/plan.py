@@ -14,7 +14,7 @@ from serde_chain.jobs.references import ReferencePlan
 __all__ = ["LISTED", "CopyPlan", "FindPlan", "ListingPlan"]
 
 LISTED: Final = "name bigint, reference string, size bigint, modified bigint, folder int"
-"""The columns of a :class:`~serde_chain.jobs.folders.Listed`."""
+"""The columns of a :class:`~serde_chain.jobs.folders.ListedPayload`."""
 
 
 @dataclass(frozen=True)

@@ -19,16 +19,16 @@ from payload_stores.base import SupportsListRange
 from payload_stores.plugins import require
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
-from serde_chain.jobs.folders import IdRange, Listed, list_folders
+from serde_chain.jobs.folders import IdRange, ListedPayload, list_folders
 from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.shares import parts_of
 from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
 from serde_chain.spark.chains.portable import load
 from serde_chain.spark.jobs.dead_keys import DeadKeys
-from serde_chain.spark.jobs.listing import Pages, list_on_executors
+from serde_chain.spark.jobs.listing import PayloadPages, list_on_executors
 from serde_chain.spark.jobs.plan import LISTED, ListingPlan
-from serde_chain.spark.jobs.topics import Referring, Topics, spark_errors
+from serde_chain.spark.jobs.topics import Referring, TopicReader, spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 
 __all__ = ["SparkSweep", "sweep"]
@@ -104,7 +104,7 @@ class SparkSweep:
     def __init__(self, spark: SparkSession, checkpoint: str | None, scope: Scope) -> None:
         self._spark, self._checkpoint, self._scope = spark, checkpoint, scope
         self._state: str | None = None
-        self._topics = Topics(spark, scope.config, scope.plan, READ_UNCOMMITTED, scope.compacted)
+        self._topics = TopicReader(spark, scope.config, scope.plan, READ_UNCOMMITTED, scope.compacted)
         self._dead = DeadKeys(spark, scope)
         self._listed_apart: DataFrame | None = None
         self._read: list[Referring] = []
@@ -113,7 +113,7 @@ class SparkSweep:
     def __enter__(self) -> Self:
         with ExitStack() as stack:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="serde-chain-sweep-")))
-            self._listed, self._orphans = Pages(folder / "listed"), Pages(folder / "orphans")
+            self._listed, self._orphans = PayloadPages(folder / "listed"), PayloadPages(folder / "orphans")
             self._scratch = Scratch("CREATE TABLE came (name INTEGER PRIMARY KEY)")
             stack.callback(self._scratch.close)
             self._state = self._shared(folder)
@@ -146,7 +146,7 @@ class SparkSweep:
         own = [at for at, folder in enumerate(scope.folders) if not isinstance(folder.store, SupportsListRange)]
         apart = [at for at in range(len(scope.folders)) if at not in own]
 
-        def listed() -> Iterator[Listed]:
+        def listed() -> Iterator[ListedPayload]:
             for payload in list_folders(scope.folders, map(IdRange, own), scope.stores, scope.before):
                 by_folder[payload.folder] += 1
                 yield payload
@@ -195,21 +195,21 @@ class SparkSweep:
         size = 0
         self._is_compared = True
 
-        def orphans() -> Iterator[Listed]:
+        def orphans() -> Iterator[ListedPayload]:
             nonlocal size
             with spark_errors("the listing cannot be compared with the records"):
                 for row in self._not_in_use(self._all_listed()).toLocalIterator():
                     size += row["size"]
-                    yield Listed(*row)
+                    yield ListedPayload(*row)
 
         for count in self._orphans.write(orphans()):
             yield count, size
 
-    def orphans(self) -> Iterator[list[Listed]]:
+    def orphans(self) -> Iterator[list[ListedPayload]]:
         """The orphans in the file."""
         return self._orphans.payloads()
 
-    def still_orphans(self, page: list[Listed]) -> list[Listed]:
+    def still_orphans(self, page: list[ListedPayload]) -> list[ListedPayload]:
         """Look up the payloads of a page in this process: few records come during a sweep."""
         came = "SELECT EXISTS (SELECT 1 FROM came WHERE name = ?)"
         return [payload for payload in page if not self._scratch.value(came, payload.name)]

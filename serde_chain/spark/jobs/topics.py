@@ -22,7 +22,7 @@ from serde_chain.spark.jobs.java_client import java_settings
 from serde_chain.spark.jobs.plan import FindPlan
 from serde_chain.spark.udfs.make import make_udf
 
-__all__ = ["Referring", "Topics", "spark_errors"]
+__all__ = ["Referring", "TopicReader", "spark_errors"]
 
 _WORK: Final = "serde_chain.spark.jobs.worker:find_references"
 _FOUND: Final = ArrayType(
@@ -81,7 +81,7 @@ class Referring(NamedTuple):
     counts: Mapping[str, int]
 
 
-class Topics:
+class TopicReader:
     """Reads the records of topics.
 
     Args:

@@ -25,11 +25,11 @@ from serde_chain.stages.avro.stage import AvroSerializer, AvroWay
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer
 from serde_chain.wire.large_fields import join
 
-__all__ = ["NativeWriter", "WritingChoice", "check_fits_pandas", "check_takes", "choose_writing"]
+__all__ = ["SparkWriter", "WritingChoice", "check_fits_pandas", "check_takes", "choose_writing"]
 
 
 @dataclass(frozen=True)
-class NativeWriter:
+class SparkWriter:
     """The way for Spark to write keys or values itself.
 
     Attributes:
@@ -77,7 +77,7 @@ class WritingChoice:
 
     engine: str
     reasons: Mapping[str, str]
-    writers: Mapping[str, NativeWriter]
+    writers: Mapping[str, SparkWriter]
     avoidable: tuple[str, ...]
     offloads: tuple[int, int] | None
     moves: MovePlan | None
@@ -112,7 +112,7 @@ def choose_writing(
         return WritingChoice(ARROW, {VALUE: unknown}, {}, (), offloads, None)
     moves = plan_moves(setup, types.get(VALUE))
     planned = moves if isinstance(moves, MovePlan) else None
-    writers: dict[str, NativeWriter] = {}
+    writers: dict[str, SparkWriter] = {}
     refused: dict[str, _Refused] = {}
     for name, chain in ((VALUE, setup.value), (KEY, setup.key)):
         if name not in types:
@@ -122,7 +122,7 @@ def choose_writing(
             refused[name] = _Refused("as requested")
             continue
         moved, offloaded = (moves, offloads) if name == VALUE else (None, None)
-        writer: NativeWriter | _Refused = (
+        writer: SparkWriter | _Refused = (
             _Refused(moved)
             if isinstance(moved, str)
             else _native_writer(
@@ -134,7 +134,7 @@ def choose_writing(
                 session=session,
             )
         )
-        if isinstance(writer, NativeWriter):
+        if isinstance(writer, SparkWriter):
             writers[name] = writer
         elif engine == NATIVE:
             raise ConfigError(
@@ -215,7 +215,7 @@ def _native_writer(  # noqa: PLR0911, each has its reason
     is_key: bool,
     topic: str | None,
     session: SparkSession | None,
-) -> NativeWriter | _Refused:
+) -> SparkWriter | _Refused:
     """The way for Spark to replace stages of a chain, if it can.
 
     Args:
@@ -233,14 +233,14 @@ def _native_writer(  # noqa: PLR0911, each has its reason
         SchemaRegistryError: The registry must be queried for the schema's id, and does not answer.
     """
     if chain is None or (not stages and isinstance(column, BinaryType)):
-        return NativeWriter("bytes")
+        return SparkWriter("bytes")
     if len(stages) != 1:
         return _Refused(f"{chain.labels[max(stages.stop - 2, 0)]} and the stages after it run in Python")
     stage, label = chain.stages[stages.start], chain.labels[stages.start]
     if _is(stage, BytesSerializer) and isinstance(column, BinaryType):
-        return NativeWriter("bytes")
+        return SparkWriter("bytes")
     if _is(stage, StringSerializer) and isinstance(column, StringType):
-        return NativeWriter("string")
+        return SparkWriter("string")
     avro = stage if isinstance(stage, AvroSerializer) and _is(stage, AvroSerializer) else None
     if avro is None or is_key:
         return _Refused(f"Spark has no function for {label}" + (" in keys" if is_key else ""))
@@ -252,7 +252,7 @@ def _native_writer(  # noqa: PLR0911, each has its reason
     return _avro_writer(way, column, session)
 
 
-def _avro_writer(way: AvroWay, column: DataType, session: SparkSession | None) -> NativeWriter | _Refused:
+def _avro_writer(way: AvroWay, column: DataType, session: SparkSession | None) -> SparkWriter | _Refused:
     if (reason := unwritable(way.schema)) is not None:
         return _Refused(reason)
     if (setting := changes_dates(_session(session))) is not None:
@@ -267,7 +267,7 @@ def _avro_writer(way: AvroWay, column: DataType, session: SparkSession | None) -
             f"the column is {column.simpleString()}, and Spark reads the schema as {expected.simpleString()}",
             avoidable=True,
         )
-    return NativeWriter("avro", way.schema.text, way.prefix)
+    return SparkWriter("avro", way.schema.text, way.prefix)
 
 
 def _is(stage: object, kind: type) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from pyspark.sql import Column, functions
 
-from serde_chain.spark.writing.engine import NativeWriter
+from serde_chain.spark.writing.engine import SparkWriter
 
 __all__ = ["size_beside_value", "write_natively"]
 
@@ -16,7 +16,7 @@ __all__ = ["size_beside_value", "write_natively"]
 _HEADER_OVERHEAD: Final = 10
 
 
-def write_natively(writer: NativeWriter, value: Column) -> Column:
+def write_natively(writer: SparkWriter, value: Column) -> Column:
     """Write a column, including each record's prefix.
 
     Args:

@@ -23,7 +23,7 @@ from serde_chain.wire import varint
 
 __all__ = [
     "FileWriter",
-    "Reading",
+    "RecordReading",
     "Write",
     "encode_long",
     "framing_advice",
@@ -43,7 +43,7 @@ _FREE_PARTS: Final = 1000
 Write = Callable[[Any, Any, Any], None]
 
 
-class Reading(Protocol):
+class RecordReading(Protocol):
     """The way to read the records of a file."""
 
     def read(self, buffer: io.BytesIO) -> Any:
@@ -62,7 +62,7 @@ class Reading(Protocol):
         """Whether records must be checked before they are read."""
 
 
-R = TypeVar("R", bound=Reading)
+R = TypeVar("R", bound=RecordReading)
 
 
 def framing_advice(data: Buffer) -> str | None:
@@ -121,7 +121,7 @@ def parse_schema(text: str) -> AvroSchema:
     return schema
 
 
-def read_file(data: Buffer, reading: Callable[[str], Reading]) -> list[Any]:
+def read_file(data: Buffer, reading: Callable[[str], RecordReading]) -> list[Any]:
     """Read all records of a file.
 
     Args:
@@ -203,7 +203,7 @@ class _Bounds:
         size: Size of the file in bytes.
     """
 
-    def __init__(self, how: Reading, size: int) -> None:
+    def __init__(self, how: RecordReading, size: int) -> None:
         source, most = how.source, how.budget.most
         self._source = source
         self._look = most is not None or source.unbounded or source.excess > 0 or how.skips_blindly

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import replaced, with_children, with_items
-from serde_chain.arrow.downloads import Downloads, fail
+from serde_chain.arrow.downloads import BatchDownloads, fail
 from serde_chain.base import SupportsFetch
 from serde_chain.errors import SerializationError
 from serde_chain.record import Context, remove_headers
@@ -106,7 +106,7 @@ class LargeFieldsBatch(BatchForm):
             most_bytes: Approximate bytes of payloads per part; None for one part.
         """
         marked = list(self._marked(batch))
-        downloads = Downloads(
+        downloads = BatchDownloads(
             [self._stage.download(field, batch.context(record.row)) for record in marked for field in record.fields],
             in_flight=self._stage.downloads_in_flight,
             max_bytes=None if most_bytes is None else self._stage.downloads_bytes,
@@ -156,7 +156,7 @@ class LargeFieldsBatch(BatchForm):
             remove_headers(ctx, (HEADER,))
             yield _Marked(row, fields, sum(field.reference.size or 0 for field in fields))
 
-    def _read(self, batch: Batch, record: _Marked, downloads: Downloads) -> _Read:
+    def _read(self, batch: Batch, record: _Marked, downloads: BatchDownloads) -> _Read:
         """A record with its contents, or their error."""
         payloads: list[Any] = []
         error: SerializationError | PayloadStoreError | None = None
@@ -172,7 +172,7 @@ class LargeFieldsBatch(BatchForm):
                 error = failure
         return _Read(record.row, {}, error)
 
-    def _part(self, batch: Batch, start: int, stop: int, records: Sequence[_Read], downloads: Downloads) -> Batch:
+    def _part(self, batch: Batch, start: int, stop: int, records: Sequence[_Read], downloads: BatchDownloads) -> Batch:
         """Some of the records, with payloads in place of references."""
         part = batch.part(start, stop)
         cells = _cells_of(part)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from payload_stores.errors import PayloadStoreError
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.arrow.columns import cuts, replaced
-from serde_chain.arrow.downloads import Downloads, fail
+from serde_chain.arrow.downloads import BatchDownloads, fail
 from serde_chain.base import Buffer, SupportsFetch
 from serde_chain.errors import SerializationError
 from serde_chain.record import Context
@@ -56,7 +56,7 @@ class LargeMessageBatch(BatchForm):
         """
         marked = self._marked(batch)
         stops = deque([len(batch)] if most_bytes is None else cuts(batch.column, most_bytes))
-        downloads = Downloads(
+        downloads = BatchDownloads(
             [record.step for record in marked if isinstance(record.step, Transfer)],
             in_flight=self._stage.downloads_in_flight,
             # A single part ends up holding all payloads, so limiting the downloads would save no memory.
@@ -94,7 +94,7 @@ class LargeMessageBatch(BatchForm):
         return marked
 
 
-def _finish(batch: Batch, record: _Marked, downloads: Downloads) -> Any:
+def _finish(batch: Batch, record: _Marked, downloads: BatchDownloads) -> Any:
     """The payload of a record; None if it is unreadable."""
     try:
         return downloads.take() if isinstance(record.step, Transfer) else record.step
@@ -116,7 +116,7 @@ class _Part:
         self._payloads[row - self._start] = payload
         self.held += len(payload or b"")
 
-    def end(self, downloads: Downloads, stop: int) -> Batch:
+    def end(self, downloads: BatchDownloads, stop: int) -> Batch:
         """The records up to a row, with payloads in place of references."""
         part = self._batch.part(self._start, stop)
         part.take(replaced(part.column, self._payloads))

@@ -23,7 +23,7 @@ from payload_stores.ids import DIGEST_PREFIX
 from serde_chain.base import SupportsRead
 from serde_chain.errors import EncodeError
 
-__all__ = ["HELD_BYTES", "Reading", "Source", "source_of"]
+__all__ = ["HELD_BYTES", "Source", "ValueStream", "source_of"]
 
 HELD_BYTES: Final = 32 << 20
 """Maximum memory of a streamed upload, in bytes: a store holds a few parts at a time."""
@@ -72,7 +72,7 @@ class Source(ABC):
         """Whether the value can be read twice, which content ids require. Known after :meth:`peek`."""
 
     @abstractmethod
-    def reading(self) -> AbstractContextManager[Reading]:
+    def reading(self) -> AbstractContextManager[ValueStream]:
         """Read the value from its beginning, within a ``with`` block.
 
         Raises:
@@ -80,7 +80,7 @@ class Source(ABC):
         """
 
 
-class Reading:
+class ValueStream:
     """A value as a store reads it; not seekable, so that no store reads it twice.
 
     Args:
@@ -156,11 +156,11 @@ class _AtPath(Source):
         return True
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[ValueStream]:
         with self._opened() as file:
             if _state(file) != self._before:
                 raise _changed(self)
-            yield Reading(self, file, before=self._before)
+            yield ValueStream(self, file, before=self._before)
 
     @contextmanager
     def _opened(self) -> Iterator[BinaryIO]:
@@ -227,7 +227,7 @@ class _OpenFile(Source):
         return self._start is not None
 
     @contextmanager
-    def reading(self) -> Iterator[Reading]:
+    def reading(self) -> Iterator[ValueStream]:
         with _lock:
             if _last_sources.get(id(self._file)) is not self:
                 raise self._shared()
@@ -241,7 +241,7 @@ class _OpenFile(Source):
                     hint="Content ids require reading it twice: use large.message.id = random, or pass a path",
                 )
             self._was_read = True
-            yield Reading(self, self._file, self._head, self._before)
+            yield ValueStream(self, self._file, self._head, self._before)
         finally:
             self.is_being_read = False
 

@@ -11,7 +11,7 @@ import pytest
 
 from serde_chain.cli.browse.filters import Filter, _parsed
 from serde_chain.cli.browse.preview import Preview, Shown
-from serde_chain.cli.browse.topic import Row
+from serde_chain.cli.browse.topic import ListedRecord
 from serde_chain.cli.selection import parse_time
 from serde_chain.handles import InlineHandle
 from tests.cli.browse.conftest import OpenPages, produce
@@ -52,7 +52,7 @@ def test_what_is_no_time(text: str) -> None:
 
 
 def shown(value: Any, key: Any = None) -> Shown:
-    row = Row(0, 0, 0, {}, {"reference": "s3://bucket/M51"}, None)
+    row = ListedRecord(0, 0, 0, {}, {"reference": "s3://bucket/M51"}, None)
     return Shown(row, Preview(value, key, "", "the text", is_cut=False, size=None, images=[]))
 
 

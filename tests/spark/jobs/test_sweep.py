@@ -16,7 +16,7 @@ from serde_chain.jobs import SweepReport
 from serde_chain.jobs.references import plan_reading
 from serde_chain.jobs.topics import READ_UNCOMMITTED, TopicBounds
 from serde_chain.spark.jobs import listing, sweep, sweeping, topics
-from serde_chain.spark.jobs.topics import Topics
+from serde_chain.spark.jobs.topics import TopicReader
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.jobs.conftest import Config, Send, payload, stored
 
@@ -61,7 +61,7 @@ def test_the_login_reaches_the_broker_and_no_plan(
     login = broker.client_config("admin", mechanism="SCRAM-SHA-512")
     assert sweep(spark, {**config, **login}, topic, grace_ms=0, delete=True).deleted == 1
     plan = plan_reading(config, (topic,))
-    reading = Topics(spark, {**config, **login}, plan, READ_UNCOMMITTED)
+    reading = TopicReader(spark, {**config, **login}, plan, READ_UNCOMMITTED)
     with TopicBounds(config, plan.topics, READ_UNCOMMITTED) as bounds:
         first, ends = bounds.bounds()
     shown = reading.read(first, ends).rows._jdf.queryExecution().toString()
@@ -123,7 +123,7 @@ def test_long_partitions_are_read_by_several_tasks(
     monkeypatch.setattr(topics, "_RECORDS_OF_TASK", 10)
     send(topic, *map(payload, range(45)))
     plan = plan_reading(config, (topic,))
-    reading = Topics(spark, config, plan, READ_UNCOMMITTED)
+    reading = TopicReader(spark, config, plan, READ_UNCOMMITTED)
     with TopicBounds(config, plan.topics, READ_UNCOMMITTED) as bounds:
         first, ends = bounds.bounds()
     assert reading._records(first, ends).rdd.getNumPartitions() == 5
