@@ -21,7 +21,7 @@ from payload_stores.options import Option, nearest
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Catalogue", "PluginName", "configure", "declared", "import_object", "make", "require"]
+__all__ = ["Catalogue", "PluginName", "accepts", "configure", "declared", "import_object", "make", "require"]
 
 _NEAR_ALIAS: Final = 0.9
 _NAMESPACES: Final = frozenset({"google"})
@@ -70,10 +70,27 @@ class Catalogue:
                 hint="Name the class by its dotted path instead",
             )
         if registered:
-            return import_object(f"{registered[0].module}:{registered[0].attr}", self.kind)
+            return self._load(registered[0])
         if "." in name or ":" in name:
             return self._import(name)
+        _entry_points.cache_clear()  # a notebook may have installed the package meanwhile
+        importlib.invalidate_caches()
+        for point in _entry_points(self.group, tuple(sys.path)):
+            if point.name == name:
+                return self._load(point)
         raise self._unknown(name)
+
+    def _load(self, point: EntryPoint) -> object:
+        package = "a package" if point.dist is None else f"the package {point.dist.name}"
+        where = f"the {self.kind} {point.name!r}, registered by {package} as {point.value}"
+        if not point.attr:
+            raise ConfigError(f"{where}, is a module", hint=f"Register an object of it: {point.value}:NAME")
+        try:
+            return point.load()
+        except Exception as error:  # a third party's module may raise anything
+            raise ConfigError(
+                f"{where}, cannot be imported: {error}", hint="Install what it requires, or another version of it"
+            ) from error
 
     def _import(self, path: str) -> object:
         try:
@@ -227,15 +244,27 @@ def configure(plugin: Any, label: str, *arguments: object, signature: str) -> No
     try:
         plugin.configure(*arguments)
     except TypeError as error:
-        if _accepts(plugin.configure, arguments):
+        if accepts(plugin.configure, arguments):
             raise
         raise ConfigError(
             f"{label}.configure does not accept its arguments: {error}", hint=f"Define {signature}"
         ) from error
 
 
-def _accepts(function: Callable[..., object], arguments: tuple[object, ...]) -> bool:
-    """Whether a function accepts the number of arguments; true if it has no signature to compare with."""
+def accepts(function: Callable[..., object], arguments: tuple[object, ...]) -> bool:
+    """Whether a function accepts a number of arguments by position.
+
+    Args:
+        function: Any callable.
+        arguments: As many objects.
+
+    Returns:
+        Whether it does; true if it has no signature to compare with.
+
+    Example:
+        >>> accepts(lambda data: data, (None, None))
+        False
+    """
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:

@@ -58,7 +58,7 @@ from serde_chain.errors import (
     is_about_record,
 )
 from serde_chain.record import KEY, VALUE, Context, RecordContext, get_header, remove_headers
-from serde_chain.stage_calls import Begun, composed, max_unchanged, plain_call, stage_call
+from serde_chain.stage_calls import Begun, check_call, composed, max_unchanged, plain_call, stage_call
 from serde_chain.transfer import Transfer, TransferSlots, finish, then, together
 
 if TYPE_CHECKING:
@@ -136,6 +136,8 @@ class _Chain(Stage):
                 hint = f"Put it into a {self.side.other.__name__}Chain"
                 check_side(stage, _name(stage), self.side, hint=hint)
         names = list(map(_name, stages)) if labels is None else list(labels)
+        for stage, name in zip(stages, names, strict=False):  # labels may name more stages
+            check_call(stage, name)
         stages, names = self._flat(stages, names)
         self._names = tuple(names)
         self._labels = _numbered(names)

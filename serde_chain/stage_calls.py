@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
+from payload_stores.plugins import accepts
 from serde_chain.base import (
     ShortBytes,
     ShortBytesOnly,
@@ -14,9 +15,10 @@ from serde_chain.base import (
     is_same_work,
     untouched,
 )
+from serde_chain.errors import ConfigError
 from serde_chain.record import Context
 
-__all__ = ["Begun", "composed", "max_unchanged", "plain_call", "stage_call"]
+__all__ = ["Begun", "check_call", "composed", "max_unchanged", "plain_call", "stage_call"]
 
 
 class Begun(NamedTuple):
@@ -38,6 +40,25 @@ def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:
     # Bound methods: calling an object would look its __call__ up for every record.
     call: Callable[[Any, Context | None], Any] = stage if inspect.isroutine(stage) else stage.__call__
     return call
+
+
+def check_call(stage: Any, name: str) -> None:
+    """Refuse a stage whose every call would fail, or return a coroutine.
+
+    Args:
+        stage: The stage.
+        name: Its name, for messages.
+
+    Raises:
+        ConfigError: It cannot be called with data and context.
+    """
+    call = stage_call(stage)
+    if inspect.iscoroutinefunction(call):
+        raise ConfigError(f"{name} is a coroutine function", hint="Chains do not await: pass a blocking stage")
+    if not accepts(call, (None, None)):
+        raise ConfigError(
+            f"{name} cannot be called with data and context", hint="Define __call__(self, data, ctx=None, /)"
+        )
 
 
 def plain_call(stage: object) -> Callable[[Any], Any] | None:

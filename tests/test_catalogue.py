@@ -1,6 +1,7 @@
 """How stages are found: short names, Java names, dotted paths, classes, instances, callables, entry points."""
 
 import copy
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -245,6 +246,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: their-package\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(
         "[serde_chain.stages]\nreverse = their_stages:PAIR\nbroken = their_broken:PAIR\njson = their_broken:PAIR\n"
+        "gone = their_stages:GONE\nmodule = their_stages\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
@@ -262,9 +264,28 @@ def test_a_registered_pair_is_found_and_nothing_else_is_loaded() -> None:
 
 
 @pytest.mark.usefixtures("installed")
-def test_a_registered_stage_that_cannot_be_loaded_says_so() -> None:
-    with pytest.raises(ConfigError, match=r"the stage 'their_broken:PAIR' cannot be imported: must not be loaded"):
-        SerializerChain.from_config({"value.serializer": "broken"})
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("broken", r"registered by the package their-package as their_broken:PAIR, cannot be imported: must not be lo"),
+        ("gone", r"registered by the package their-package as their_stages:GONE, cannot be imported: .*'GONE'"),
+        ("module", r"registered by the package their-package as their_stages, is a module .* their_stages:NAME"),
+    ],
+)
+def test_a_registered_stage_that_cannot_be_loaded_is_named_with_its_package(name: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=f"the stage '{name}', {message}"):
+        SerializerChain.from_config({"value.serializer": name})
+
+
+def test_a_stage_installed_after_a_failed_attempt_is_found(installed: Path) -> None:
+    config = {"value.serializer": "late"}
+    with pytest.raises(ConfigError, match="there is no stage 'late'"):
+        SerializerChain.from_config(config)
+    info = installed / "late_package-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: late-package\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[serde_chain.stages]\nlate = their_stages:PAIR\n")
+    assert SerializerChain.from_config(config)(b"abc") == b"cba"
 
 
 @pytest.mark.usefixtures("installed")
@@ -287,6 +308,35 @@ def test_two_packages_with_the_same_name_are_refused(installed: Path) -> None:
     (info / "entry_points.txt").write_text("[serde_chain.stages]\nreverse = other_stages:PAIR\n")
     with pytest.raises(ConfigError, match=r"several packages register the stage 'reverse': .*other_stages:PAIR"):
         SerializerChain.from_config({"value.serializer": "reverse"})
+
+
+class DataOnly(Serializer[bytes]):
+    """Its call lacks the context."""
+
+    takes = Data.BYTES
+
+    def __call__(self, data: Any) -> Any:  # type: ignore[override]
+        return data
+
+
+class Asynchronous(Deserializer[bytes]):
+    async def __call__(self, data: Any, ctx: Any = None, /) -> Any:  # type: ignore[override]
+        return data
+
+
+@pytest.mark.parametrize(
+    ("chain", "stage", "message"),
+    [
+        (SerializerChain, DataOnly, "DataOnly cannot be called with data and context. Define __call__"),
+        (SerializerChain, DataOnly(), "DataOnly cannot be called with data and context"),
+        (SerializerChain, lambda data: data, "<lambda> cannot be called with data and context"),
+        (DeserializerChain, Asynchronous, "Asynchronous is a coroutine function. Chains do not await"),
+        (DeserializerChain, Asynchronous().__call__, "is a coroutine function. Chains do not await"),
+    ],
+)
+def test_a_stage_that_cannot_be_called_is_refused_with_the_configuration(chain: Any, stage: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        chain.from_config({f"value.{'' if chain is SerializerChain else 'de'}serializers": [stage]})
 
 
 def test_a_pair_can_stand_in_a_list() -> None:
