@@ -27,6 +27,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from payload_stores.testing.suite.options import check_options
 from payload_stores.testing.suite.required import RequiredSettings
 from serde_chain.arrow import Batch
 from serde_chain.arrow.loop import declared_type, find_form
@@ -123,10 +124,13 @@ class SerializerTests(RequiredSettings):
         """The record around a value."""
         return RecordContext(_TOPIC, KEY if is_key else VALUE, [("user", b"header")], b"key")
 
-    def _make(self, side: Side, config: Mapping[str, object], *, is_key: bool) -> Any:
+    def _configured(self, side: Side, config: Mapping[str, object], *, is_key: bool) -> ConfiguredStage:
         pair = self.stage
         target = pair if isinstance(pair, str) else pair[side.pair_index]
-        return ConfiguredStage.of(StageItem.of(target), config, side, is_key=is_key).make()
+        return ConfiguredStage.of(StageItem.of(target), config, side, is_key=is_key)
+
+    def _make(self, side: Side, config: Mapping[str, object], *, is_key: bool) -> Any:
+        return self._configured(side, config, is_key=is_key).make()
 
     def _examples(self) -> list[Any]:
         """Some values, the same in every run."""
@@ -167,6 +171,12 @@ class SerializerTests(RequiredSettings):
                     f"{type(stage).__name__}.configure does not call super().configure(config, is_key), which keeps "
                     "the configuration for pickling"
                 )
+
+    def test_the_options_that_it_reads_are_declared(self, config: Mapping[str, object], is_key: bool) -> None:
+        """An option missing from ``options`` cannot be set: its key is refused, or left to the client."""
+        for side in (SERIALIZE, DESERIALIZE):
+            configured = self._configured(side, config, is_key=is_key)
+            check_options(lambda: _close(configured.make()), configured.options, configured.label)  # noqa: B023
 
     def test_an_option_that_it_does_not_have_is_refused(self, config: Mapping[str, object]) -> None:
         """Options of one stage are checked against what it declares."""

@@ -165,3 +165,16 @@ def test_a_store_that_shares_its_settings_is_found(tmp_path: Path) -> None:
             if cls is Sharing:
                 stack.enter_context(pytest.raises((AssertionError, pytest.fail.Exception)))
             test(suite, open_store(cls, config), config, other_config)
+
+
+class Undeclaring(LocalStore):
+    """Reads options that it does not list."""
+
+    options = ()  # type: ignore[assignment]
+
+
+def test_undeclared_options_are_found(tmp_path: Path) -> None:
+    test, config = test_local.TestLocalStore.test_the_options_that_it_reads_are_declared, {"local.path": str(tmp_path)}
+    test(test_local.TestLocalStore(), config)
+    with pytest.raises(AssertionError, match=r"Undeclaring reads local\.fsync, local\.path, not in its `options`"):
+        test(type("Suite", (test_local.TestLocalStore,), {"store_class": Undeclaring})(), config)

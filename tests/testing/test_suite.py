@@ -174,6 +174,14 @@ class Forgetful(Frame):
         pass
 
 
+class Undeclared(Frame):
+    options = ()
+
+    def configure(self, config: Mapping[str, object], is_key: bool) -> None:
+        super().configure(config, is_key)
+        Options.options[0].read(config)
+
+
 class IntoObjects(Frame):
     takes = Data.OBJECT
 
@@ -243,3 +251,11 @@ def test_a_failed_test_says_what_to_do(stages: Any, settings: dict[str, Any], te
     getattr(Frames(), test)(made())
     with pytest.raises(AssertionError, match=message):
         getattr(type("Faulty", (Frames,), settings)(), test)(stages)
+
+
+def test_an_undeclared_option_is_found() -> None:
+    suite = Frames()
+    suite.test_the_options_that_it_reads_are_declared({}, is_key=False)
+    faulty = type("Faulty", (Frames,), {"stage": StagePair(Undeclared, Unframe)})()
+    with pytest.raises(AssertionError, match=r"Undeclared reads frame\.mark, not in its `options`"):
+        faulty.test_the_options_that_it_reads_are_declared({}, is_key=False)

@@ -10,7 +10,8 @@ import pytest
 from payload_stores.base import Buffer, PayloadStore, PublishContext
 from payload_stores.errors import PayloadTooLargeError
 from payload_stores.middleware import Middleware
-from payload_stores.registry import open_store
+from payload_stores.registry import ConfiguredStore, open_store
+from payload_stores.testing.suite.options import check_options
 from payload_stores.testing.suite.required import RequiredSettings
 
 __all__ = ["StoreTests", "innermost", "payload"]
@@ -78,6 +79,13 @@ class StoreTests(RequiredSettings):
         store = open_store(self.store_class, config)
         yield store
         store.close()
+
+    def test_the_options_that_it_reads_are_declared(self, config: Mapping[str, object]) -> None:
+        """An option missing from ``options`` cannot be set: its key is refused, or left to the client."""
+        configured = ConfiguredStore.of(self.store_class, config)
+        if isinstance(configured.target, type) and issubclass(configured.target, Middleware):
+            pytest.skip("the store is a middleware, whose inner store reads the options")
+        check_options(lambda: configured.open().close(), configured.options, configured.item.label)
 
     @pytest.fixture
     def asked_ids(self, store: PayloadStore) -> None:

@@ -67,7 +67,7 @@ class CompressionDeserializer(Deserializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options = (MAX_OUTPUT, MIN_BYTES)
+    options: ClassVar[tuple[Option[Any], ...]] = (TYPE, MAX_OUTPUT, MIN_BYTES)
     removed_headers = ()
     plain: Callable[[Buffer], Buffer]
     codec_name: ClassVar[str | None] = None
@@ -111,69 +111,75 @@ class CompressionDeserializer(Deserializer[Buffer]):
 
 
 # Stages named after their codec do not read compression.type; it goes to the client.
-_SHORTHAND: Final = (LEVEL, MIN_BYTES)
+_WRITER: Final = (LEVEL, MIN_BYTES)
+_READER: Final = (MAX_OUTPUT, MIN_BYTES)
 
 
 class ZstdSerializer(CompressionSerializer):
     """``zstd``."""
 
     codec_name = "zstd"
-    options = _SHORTHAND
+    options = _WRITER
 
 
 class Lz4Serializer(CompressionSerializer):
     """``lz4``."""
 
     codec_name = "lz4"
-    options = _SHORTHAND
+    options = _WRITER
 
 
 class GzipSerializer(CompressionSerializer):
     """``gzip``."""
 
     codec_name = "gzip"
-    options = _SHORTHAND
+    options = _WRITER
 
 
 class SnappySerializer(CompressionSerializer):
     """``snappy``."""
 
     codec_name = "snappy"
-    options = _SHORTHAND
+    options = _WRITER
 
 
 class ZlibSerializer(CompressionSerializer):
     """``zlib``."""
 
     codec_name = "zlib"
-    options = _SHORTHAND
+    options = _WRITER
 
 
 class ZstdDeserializer(CompressionDeserializer):
     """``zstd``; reads the other codecs too."""
 
     codec_name = "zstd"
+    options = _READER
 
 
 class Lz4Deserializer(CompressionDeserializer):
     """``lz4``; reads the other codecs too."""
 
     codec_name = "lz4"
+    options = _READER
 
 
 class GzipDeserializer(CompressionDeserializer):
     """``gzip``; reads the other codecs too."""
 
     codec_name = "gzip"
+    options = _READER
 
 
 class SnappyDeserializer(CompressionDeserializer):
     """``snappy``; reads the other codecs too."""
 
     codec_name = "snappy"
+    options = _READER
 
 
 class ZlibDeserializer(CompressionDeserializer):
     """``zlib``; reads the other codecs too."""
 
     codec_name = "zlib"
+    options = _READER

@@ -18,7 +18,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from serde_chain import DecodeError, DeserializerChain, SerializerChain
+from serde_chain import ConfigError, DecodeError, DeserializerChain, SerializerChain
 from serde_chain.codecs import CODECS
 
 LIMIT = 1_000_000
@@ -253,3 +253,12 @@ def test_payloads_of_many_pieces(codec: str, size: int) -> None:
     for cut in (1, 5, len(frame) // 2):
         with pytest.raises(DecodeError):
             reader(codec)(frame[:-cut])
+
+
+def test_a_reader_takes_the_codec_as_an_option_of_its_item() -> None:
+    item = {"class": "compress", "compression.type": "lz4"}
+    write = SerializerChain.from_config({"value.serializers": [item]})
+    read = DeserializerChain.from_config({"value.deserializers": [item]})
+    assert read(write(b"abc")) == b"abc"
+    with pytest.raises(ConfigError, match=r"zstd has no option 'compression\.type'"):
+        DeserializerChain.from_config({"value.deserializers": [{**item, "class": "zstd"}]})
