@@ -516,10 +516,10 @@ def test_tutorial(installed: Installed, broker: KafkaBroker, topic: str, tmp_pat
 
 
 def test_authors(installed: Installed, tmp_path: Path) -> None:
-    """Conformance suites of seven stages and stores run in a process."""
+    """Conformance suites of seven stages and stores, and a client, run in a process."""
     text = PAGES["authors.md"] + PAGES["custom-stores.md"]
     files = re.findall(r"```python\n# (\w+\.py)\n(.*?)```", text, re.DOTALL)
-    order = ("reverse", "mask", "seconds", "ticket", "shelf", "attic", "timed", "link")
+    order = ("reverse", "mask", "seconds", "ticket", "lookahead", "shelf", "attic", "timed", "link")
     names = [f"{test}{name}.py" for name in order for test in ("", "test_")]
     assert [name for name, _ in files] == names
     for name, code in files:
