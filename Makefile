@@ -92,6 +92,9 @@ check-browser:
 check-tools: check-python check-java
 
 venv: $(VENV)/.stamp
+	@$(BIN)/python -c pass 2>/dev/null || { \
+		echo "The interpreter of $(VENV) is gone, or does not run: remove the folder (rm -rf $(VENV)), and this goal" \
+			"sets it up again." >&2; exit 1; }
 
 # cargo rebuilds only what changed.
 build: venv

@@ -159,4 +159,7 @@ def bill_of_materials(*, with_crates: bool) -> str:
 
 
 if __name__ == "__main__":
-    put_in_place(build())
+    try:
+        put_in_place(build())
+    except KeyboardInterrupt:
+        sys.exit(130)  # of a shell, for SIGINT

@@ -144,23 +144,36 @@ def main() -> None:
     parser.add_argument("lock", type=Path, help="the locked requirements")
     parser.add_argument("--jars", nargs="+", default=[], help="jars to fetch beside: kafka, registry, spark")
     given = parser.parse_args()
-    lock = given.lock.absolute()
-    sys.stderr.write(f"Setting up {given.venv} with Python {sys.version.split()[0]}; about a minute ...\n")
+    try:
+        set_up(given.venv, given.lock.absolute(), given.jars)
+    except KeyboardInterrupt:
+        sys.exit("Interrupted; the next `make` goes on")
+
+
+def set_up(venv: Path, lock: Path, jars_to_fetch: Sequence[str]) -> None:
+    """Create the environment.
+
+    Args:
+        venv: Its folder.
+        lock: The locked requirements.
+        jars_to_fetch: Names of jars to fetch beside.
+    """
+    sys.stderr.write(f"Setting up {venv} with Python {sys.version.split()[0]}; about a minute ...\n")
     locked = ("--require-hashes", "--no-deps", "--no-build-isolation", "-r")
     with ExitStack() as stack:
-        subprocess.run([sys.executable, "-m", "venv", str(given.venv)], check=True)
-        installer = Installer(given.venv)
+        subprocess.run([sys.executable, "-m", "venv", str(venv)], check=True)
+        installer = Installer(venv)
         installer.get_uv()
         # The build tools first: source archives, and this project, are built without fetching others unpinned.
         installer.install("build tools", "--require-hashes", "--no-deps", "-r", str(HERE / "build.txt"))
         # One core is busy with that, while packages are fetched and unpacked.
         compiled = stack.enter_context(subprocess.Popen([installer.python, "hatch_build.py"], cwd=ROOT))
         jars = None
-        if given.jars:
+        if jars_to_fetch:
             first = Path(stack.enter_context(tempfile.TemporaryDirectory()), "first.txt")
             first.write_text(part_of(lock.read_text(), FIRST))
             installer.install("pyspark", *locked, str(first))
-            fetch = [installer.python, "-m", "serde_chain.testing.services", *given.jars]
+            fetch = [installer.python, "-m", "serde_chain.testing.services", *jars_to_fetch]
             jars = stack.enter_context(subprocess.Popen(fetch, cwd=ROOT))
         installer.install(f"the packages of {lock.name}", *locked, str(lock))
         if wait_for(compiled, "compiled part") != 0:

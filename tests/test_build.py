@@ -2,6 +2,8 @@
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -176,3 +178,19 @@ def test_wheels_are_what_their_names_say(  # noqa: PLR0917, fixtures
     with pytest.raises(SystemExit) as ended:
         checker.main()
     assert (ended.value.code is None) == (checker.wrong(wheel) is None)
+
+
+def test_an_interrupted_build_ends_without_a_traceback(tmp_path: Path) -> None:
+    cargo = tmp_path / "cargo"
+    cargo.write_text('#!/bin/sh\n[ "$1" = --version ] && exit 0\nkill -INT $PPID\nexec sleep 100\n')
+    cargo.chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "hatch_build.py"],
+        cwd=ROOT,
+        env={**os.environ, "SERDE_CHAIN_NATIVE": "on", "SERDE_CHAIN_CARGO": str(cargo)},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (130, "")

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import importlib.util
+import os
 import re
 import shutil
 import subprocess
@@ -153,3 +154,40 @@ def test_every_goal_is_explained() -> None:
     explained = set(re.findall(r"^#   make ([\w-]+)", MAKEFILE, re.MULTILINE))
     checks = {f"check-{what}" for what in ("python", "java", "go", "cargo", "node", "browser", "tools")}
     assert explained | {"help", "venv"} | checks == set(phony[0].split())
+
+
+def test_an_interrupted_setup_ends_in_a_line(
+    install: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(install.subprocess, "run", interrupted)
+    monkeypatch.setattr(sys, "argv", ["install.py", str(tmp_path / "venv"), str(tmp_path / "lock.txt")])
+    with pytest.raises(SystemExit, match="Interrupted; the next `make` goes on"):
+        install.main()
+
+
+def test_the_pytest_of_another_environment_names_what_it_lacks() -> None:
+    """Without plugins, pytest itself complained of a filter for warnings."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "tests/test_record.py"],
+        cwd=ROOT,
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.stderr == "ERROR: Missing required plugins: hypothesis, pytest-timeout\n\n"
+
+
+def test_an_environment_without_its_interpreter_is_named(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python").symlink_to("/no/such/python")
+    (tmp_path / ".stamp").touch()
+    done = subprocess.run(
+        ["make", "lint", f"VENV={tmp_path}"], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"The interpreter of {tmp_path} is gone, or does not run: remove the folder")

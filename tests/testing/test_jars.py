@@ -122,3 +122,14 @@ def test_parts_are_fetched_ahead(
     with pytest.raises(SystemExit):
         ahead.main()
     assert "invalid choice: 'zookeeper'" in capsys.readouterr().err
+
+
+def test_fetching_ahead_ends_without_a_traceback_when_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted() -> Path:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(ahead._FETCH, "kafka", interrupted)
+    monkeypatch.setattr(sys, "argv", ["services", "kafka"])
+    with pytest.raises(SystemExit) as ended:
+        ahead.main()
+    assert ended.value.code == 130

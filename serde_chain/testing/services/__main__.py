@@ -23,13 +23,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m serde_chain.testing.services", description="Fetch servers.")
     parser.add_argument("parts", nargs="+", choices=sorted(_FETCH))
     parts = parser.parse_args().parts
-    with ThreadPoolExecutor(len(parts)) as pool:
-        fetched = [pool.submit(_FETCH[part]) for part in parts]
     try:
+        with ThreadPoolExecutor(len(parts)) as pool:
+            fetched = [pool.submit(_FETCH[part]) for part in parts]
         for one in fetched:
             one.result()
     except ServiceError as error:
         sys.exit(str(error))
+    except KeyboardInterrupt:
+        sys.exit(130)  # of a shell, for SIGINT
 
 
 if __name__ == "__main__":
