@@ -2,12 +2,14 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from serde_chain import Producer
 from serde_chain.testing.services import KafkaBroker
+from serde_chain.testing.services.ports import free_ports
 
 pytestmark = pytest.mark.full
 
@@ -35,6 +37,27 @@ def test_the_pages(
     assert capsys.readouterr().out.count("|  5|") == 5
     assert len(list((tmp_path / "payloads" / "alerts").iterdir())) == 1
     assert [row["id"] for row in spark.read.parquet(str(tmp_path / "table")).collect()] == [5]
+
+
+@pytest.mark.usefixtures("spark")
+def test_the_first_program_ends_soon_with_a_wrong_broker() -> None:
+    """It takes 8 s: the page's options. Without them, Spark waits for a minute."""
+    (port,) = free_ports(1)
+    program = next(block for block in blocks_of("python") if "kafka = {" in block)
+    names: dict[str, Any] = {}
+    with pytest.raises(Exception, match="Timed out waiting for a node assignment"):
+        exec(compile(program.replace("localhost:9092", f"127.0.0.1:{port}"), "docs/spark.md", "exec"), names)  # noqa: S102, our own text
+    options = names["kafka"]
+    assert int(options["kafka.default.api.timeout.ms"]) * int(options["fetchOffset.numRetries"]) == 8_000
+    assert int(options["kafka.request.timeout.ms"]) <= int(options["kafka.default.api.timeout.ms"])
+
+
+def test_the_readme_has_the_pages_options() -> None:
+    readme = (DOCS.parent / "README.md").read_text(encoding="utf-8")
+    page = (DOCS / "spark.md").read_text(encoding="utf-8")
+    times = re.findall(r'^    ("(?:kafka\..*timeout\.ms|fetchOffset\.numRetries)": .*)$', page, re.MULTILINE)
+    assert len(times) == 3
+    assert all(time in readme for time in times)
 
 
 def blocks_of(language: str) -> list[str]:

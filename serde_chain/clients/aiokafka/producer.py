@@ -7,7 +7,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -45,6 +45,8 @@ OnDelivery: TypeAlias = Callable[[BaseException | None, RecordMetadata | None], 
 _MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="aiokafka's max_request_size")
 _CLEANING_SECONDS: Final = 5.0
 _NEWS_SECONDS: Final = 1.0
+# Until records for a missing topic fail, as in serde_chain.Producer. aiokafka itself asks for it for 40 s.
+_TOPIC_SECONDS: Final = 10.0
 _LARGER: Final = "the record exceeds the client's max_request_size, and is not known to fit the topic's limit"
 _TOO_LARGE: Final = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 # After these errors a record is in no log: the broker refused it.
@@ -113,6 +115,8 @@ class Producer(Generic[ValueT]):
         # Undelivered records that may be sent again.
         self._sent: set[Delivery] = set()
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
+        # Topics that exist.
+        self._found: set[str] = set()
         self._pace = Pace()
         self._is_stopped = False
         self._is_committing = False
@@ -303,6 +307,8 @@ class Producer(Generic[ValueT]):
         attempt: Attempt | None = record.state
         if attempt is not None and attempt.is_too_large:
             raise errors.MessageSizeTooLargeError(_LARGER)
+        if record.topic not in self._found:
+            await self._find(record.topic)
         sent = await self._producer.send(
             record.topic,
             value=_as_bytes(record.step),
@@ -314,6 +320,20 @@ class Producer(Generic[ValueT]):
         if self._negotiation is not None:
             self._sent.add(sent)
         sent.add_done_callback(partial(self._delivered, record))
+
+    async def _find(self, topic: str) -> None:
+        """Refuse a topic that does not exist, once a broker says so and there was time to create it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TOPIC_SECONDS):
+                await self._producer.partitions_for(topic)
+                self._found.add(topic)
+                return
+        client = self._producer.client
+        # Without an answer, aiokafka waits for the brokers as long as its user wants.
+        if await client.force_metadata_update() and client.cluster.partitions_for_topic(topic) is None:
+            raise errors.UnknownTopicOrPartitionError(
+                f"the topic {topic!r} does not exist: create it, or correct its name"
+            )
 
     def _delivered(self, record: Outgoing, sent: Delivery) -> None:
         error = asyncio.CancelledError() if sent.cancelled() else sent.exception()

@@ -63,6 +63,9 @@ _TRANSACTIONAL_ID: Final = "transactional.id"
 _IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTION_MS: Final = Option("transaction.timeout.ms", integer(1), 60_000)
 _ERRORS_ONLY: Final = Option("delivery.report.only.error", boolean, False)
+# Until records for a missing topic fail. A new topic reaches all brokers within seconds; librdkafka's own 30 s outlast
+# what most programs wait for their first records.
+_PROPAGATION: Final = {"topic.metadata.propagation.max.ms": 10_000}
 _CALLBACKS: Final = frozenset({"error_cb", "oauth_cb", "on_delivery", "stats_cb", "throttle_cb"})
 # Longest wait for the client between two checks of the sender.
 _POLL_SECONDS: Final = 0.02
@@ -89,6 +92,9 @@ class Producer(Generic[ValueT]):
     ``max.in.flight.requests.per.connection = 1``, always in order.
 
     ``Producer[Alert]`` lets type checkers check the values of ``produce``.
+
+    Records for a topic that does not exist fail after 10 s, unless ``topic.metadata.propagation.max.ms`` says otherwise
+    (30 s in confluent_kafka).
 
     A producer that is dropped without :meth:`close` is closed in a daemon thread, with a ``ResourceWarning``. Its
     callbacks are called there. Records unsent at the end of the process are lost.
@@ -135,7 +141,7 @@ class Producer(Generic[ValueT]):
             setup, limits = limited(setup)
             self._journal = setup.open_journal()
             is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
-            client = with_log(setup.client if limits.topics is None else _giving_way(setup))
+            client = with_log(_PROPAGATION | (setup.client if limits.topics is None else _giving_way(setup)))
             self._producer = confluent_kafka.Producer(_shielded(client) if is_idempotent else client)
             setup, self._payloads = _with_payloads(setup, self._producer)
             setup.set_cluster(self._producer.cluster_id)

@@ -13,7 +13,7 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.errors import IllegalOperation, KafkaConnectionError, ProducerFenced
+from aiokafka.errors import IllegalOperation, KafkaConnectionError, ProducerFenced, UnknownTopicOrPartitionError
 from aiokafka.producer.transaction_manager import TransactionState
 
 from payload_stores import PayloadAccessDeniedError, PayloadIntegrityError, PayloadStoreUnavailableError
@@ -708,5 +708,47 @@ def test_a_registry_does_not_hold_the_loop(
                     asyncio.get_running_loop().call_later(0.1, goes_on.set)
                 read += [(await consumer.getone()).value for _ in range(count)]
         assert [list(value or ()) for value in read] == [["f0"]] * 100 + [["f0", "f1"]]
+
+    run(main())
+
+
+def test_a_missing_topic_is_reported_with_its_name_unless_it_is_created_in_time(
+    broker: KafkaBroker, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        missing, late = f"missing-{uuid.uuid4()}", f"late-{uuid.uuid4()}"
+        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
+            sending = asyncio.create_task(producer.send_and_wait(late, b"1"))
+            await asyncio.sleep(0)
+            broker.create_topic(late)
+            assert (await sending).offset == 0
+
+            monkeypatch.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 0.0)
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"the topic '{missing}' does not exist"):
+                await producer.send(missing, b"2")
+            broker.create_topic(missing)
+            assert (await producer.send_and_wait(missing, b"3")).offset == 0
+
+    run(main())
+
+
+def test_a_topic_is_not_called_missing_while_no_broker_answers(
+    broker: KafkaBroker, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        topic = f"late-{uuid.uuid4()}"
+        monkeypatch.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 0.0)
+        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
+
+            def unanswered() -> asyncio.Future[bool]:
+                outage.undo()
+                broker.create_topic(topic)
+                answer = asyncio.get_running_loop().create_future()
+                answer.set_result(False)
+                return answer
+
+            with pytest.MonkeyPatch.context() as outage:
+                outage.setattr(producer.client, "force_metadata_update", unanswered)
+                assert (await producer.send_and_wait(topic, b"1")).offset == 0
 
     run(main())

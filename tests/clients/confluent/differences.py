@@ -137,6 +137,12 @@ ELSEWHERE = (
         "test_uploads.py::test_an_upload_that_fails_is_reported_with_its_cause",
     ),
     Behaviour(
+        "records for a missing topic",
+        "fail after 30 s",
+        "fail after 10 s, unless `topic.metadata.propagation.max.ms` is set",
+        "test_missing_topics.py::test_a_missing_topic_is_reported_and_one_that_is_created_meanwhile_gets_its_records",
+    ),
+    Behaviour(
         "callbacks of a fenced producer",
         "`SystemError` from any C function they call",
         "run as always; `flush`, `commit_transaction` and the others raise `_FENCED`",

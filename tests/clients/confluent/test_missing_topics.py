@@ -1,0 +1,42 @@
+"""Records for a topic that does not exist fail while a program still waits for its first records."""
+
+import uuid
+from typing import Any
+
+import pytest
+
+from serde_chain import Producer
+from serde_chain.testing.services import KafkaBroker
+
+_SETTING = "topic.metadata.propagation.max.ms"
+# Less than librdkafka's own 30 s.
+_SECONDS = 25.0
+
+
+@pytest.mark.full
+def test_a_missing_topic_is_reported_and_one_that_is_created_meanwhile_gets_its_records(broker: KafkaBroker) -> None:
+    # It takes 10 s: the default.
+    missing, late = f"missing-{uuid.uuid4()}", f"late-{uuid.uuid4()}"
+    reports: dict[str, str | None] = {}
+
+    def report(error: Any, message: Any) -> None:
+        reports[message.topic()] = None if error is None else error.name()
+
+    with Producer({**broker.client_config(), "value.serializers": "json"}) as producer:
+        for topic in (missing, late):
+            producer.produce(topic, {"id": 1}, on_delivery=report)
+        broker.create_topic(late)
+        assert producer.flush(_SECONDS) == 0
+    assert reports == {missing: "UNKNOWN_TOPIC_OR_PART", late: None}
+
+
+def test_ones_own_time_for_a_topic_counts(broker: KafkaBroker) -> None:
+    reports: list[Any] = []
+    config = {**broker.client_config(), _SETTING: 0, "value.serializers": "json"}
+    with Producer(config) as producer:
+        producer.produce(
+            f"missing-{uuid.uuid4()}", {"id": 1}, on_delivery=lambda error, _message: reports.append(error)
+        )
+        # Less than the default.
+        assert producer.flush(8) == 0
+    assert [error.name() for error in reports] == ["UNKNOWN_TOPIC_OR_PART"]
