@@ -39,12 +39,11 @@ def test_the_pages(
     assert [row["id"] for row in spark.read.parquet(str(tmp_path / "table")).collect()] == [5]
 
 
-@pytest.mark.usefixtures("spark")
-def test_the_first_program_ends_soon_with_a_wrong_broker() -> None:
+def test_the_first_program_ends_soon_with_a_wrong_broker(spark: SparkSession) -> None:
     """It takes 8 s: the page's options. Without them, Spark waits for a minute."""
     (port,) = free_ports(1)
     program = next(block for block in blocks_of("python") if "kafka = {" in block)
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"spark": spark}
     with pytest.raises(Exception, match="Timed out waiting for a node assignment"):
         exec(compile(program.replace("localhost:9092", f"127.0.0.1:{port}"), "docs/spark.md", "exec"), names)  # noqa: S102, our own text
     options = names["kafka"]
