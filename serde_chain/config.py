@@ -268,10 +268,9 @@ def _parse(path: Path, text: str) -> dict[str, object]:
         try:
             return dict(_flatten(tomllib.loads(text)))
         except tomllib.TOMLDecodeError as error:
-            raise ConfigError(
-                f"the configuration {path} cannot be read: {error}",
-                hint='In TOML, text stands in quotes: key = "value"',
-            ) from error
+            is_twice = "overwrite" in str(error)
+            hint = "Set each key once" if is_twice else 'In TOML, text stands in quotes: key = "value"'
+            raise ConfigError(f"the configuration {path} cannot be read: {error}", hint=hint) from error
     properties: Any = require("javaproperties", "config")
     return dict(properties.loads(text))
 

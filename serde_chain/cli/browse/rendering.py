@@ -72,7 +72,7 @@ def _bar(count: int, most: int) -> float:
 
 
 def _megabytes(count: int) -> str:
-    return f"{count / 1e6:,.1f} MB"
+    return f"{count:,} bytes" if count < 100_000 else f"{count / 1e6:,.1f} MB"
 
 
 def _size(count: int) -> str:

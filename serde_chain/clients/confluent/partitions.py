@@ -66,6 +66,7 @@ def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> 
         # Its errors are raised, and keys of another kind of client are expected.
         return kind({"log_level": 0, **settings, **own})
     except Exception as error:  # KafkaException, TypeError or ValueError
+        configuration.checked(config)  # whose error names the nearest key
         raise ConfigError(f"the Kafka client refuses its configuration: {error}") from error
 
 

@@ -7,7 +7,7 @@ import confluent_kafka
 import pytest
 
 from serde_chain.clients.confluent.partitions import PartitionReader
-from serde_chain.errors import JobError
+from serde_chain.errors import ConfigError, JobError
 from serde_chain.testing.services import KafkaBroker
 from tests.conftest import NewTopic
 
@@ -23,6 +23,19 @@ def test_a_broker_that_is_not_there_may_be_later() -> None:
     assert caught.value.transient
     assert "state CONNECT" not in str(caught.value)
     assert str(caught.value).count("failed: Connection refused") == 1
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("large.fields.min.byte", r"not a configuration key .*Did you mean large\.fields\.min\.bytes"),
+        ("statistics.interval", r"the Kafka client refuses its configuration: .*statistics\.interval"),
+    ],
+)
+def test_a_misspelt_key_is_named_before_a_client_refuses_it(key: str, message: str) -> None:
+    config = {"bootstrap.servers": "localhost:1", "value.deserializers": "large-fields, bytes", key: "1"}
+    with pytest.raises(ConfigError, match=message):
+        PartitionReader(config, "test", failure=JobError)
 
 
 def test_what_comes_from_a_new_place_is_not_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
