@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from operator import methodcaller
-from threading import get_ident
 from typing import Any, Final
 
 import confluent_kafka
@@ -18,7 +17,7 @@ from confluent_kafka import KafkaError
 
 from payload_stores.signals import let_through
 
-__all__ = ["CheckedReports", "failure_of", "interrupted_report"]
+__all__ = ["CHECKED_REPORT", "CheckedReports", "failure_of", "interrupted_report"]
 
 _UNKNOWN: Final = (
     "the broker has acknowledged later records of this producer, and not this one, which may be in no log: "
@@ -80,21 +79,22 @@ class _Listed:
             is_delivered = _offset_of(message) is not None and error is None
         except SystemError as caught:
             is_delivered, taken = False, caught.__cause__
-        reports, thread = self.reports, get_ident()
-        calling, listed = reports.calling, reports.listed
+        if not is_delivered:
+            error = self.reports.examine(error, message)
+        callback = self.callback
         try:
-            calling.add(thread)
-            if not is_delivered:
-                error = reports.examine(error, message)
-            if self in listed:
-                callback = self.callback
-                # No call may come between: the callback would be called twice, or never.
-                del listed[self]
-                callback(error, message)
-        finally:
-            calling.discard(thread)
+            # No call may come between: the callback would be called twice, or never.
+            del self.reports.listed[self]
+        except KeyError:
+            pass  # it was called
+        else:
+            callback(error, message)
         if taken is not None:
             raise taken
+
+
+CHECKED_REPORT: Final = _Listed.__call__.__code__
+"""The code of a delivery report that calls a callback."""
 
 
 class CheckedReports:
@@ -111,7 +111,6 @@ class CheckedReports:
         on_delivery: The callback of records without one.
         failed: Called with a topic and the error of a record that may be lost; the topic of a counted record whose
             report was swallowed is not known.
-        calling: Gets the threads that are in a callback.
 
     Attributes:
         listed: Records with a callback, in the order in which they were sent.
@@ -123,13 +122,11 @@ class CheckedReports:
         produce: Callable[..., None],
         on_delivery: Callable[..., Any] | None,
         failed: Callable[[str | None, KafkaError], None],
-        calling: set[int],
     ) -> None:
         self._client = client
         self._produce = produce
         self._on_delivery = on_delivery
         self._failed = failed
-        self.calling = calling
         self._sent = self._checked = 0
         self.listed: dict[_Listed, None] = {}
         # One object for all records.

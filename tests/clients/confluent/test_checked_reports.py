@@ -1,6 +1,7 @@
 """Reports of records that need nothing else: each is checked, or known to have been swallowed by an interrupt."""
 
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
 
@@ -42,7 +43,7 @@ class Client:
 
 def checked(client: Client, failed: list[Any], on_delivery: Any = None) -> CheckedReports:
     return CheckedReports(
-        client, client.produce, on_delivery, lambda topic, error: failed.append((topic, error.name())), set()
+        client, client.produce, on_delivery, lambda topic, error: failed.append((topic, error.name()))
     )
 
 
@@ -145,3 +146,22 @@ def test_a_callback_is_called_although_an_interrupt_swallowed_its_report(broker:
             producer.flush(30)
         assert producer.flush(30) == 0
     assert sorted((key, error and error.name()) for error, key in told) == [(b"a", "_INTR"), (b"b", None)]
+
+
+@pytest.mark.parametrize("chains", [{}, {"value.serializers": "bytes, large-message"}], ids=["checked", "offloaded"])
+def test_a_thread_in_a_callback_is_recognized(broker: KafkaBroker, topic: str, chains: dict[str, Any]) -> None:
+    """There ``poll`` would end the process. Another thread may poll meanwhile."""
+    store = {"large.message.payload.store.class": "memory", "large.message.threshold.bytes": 1} if chains else {}
+    config = {**broker.client_config(), "log_level": 0, "enable.idempotence": True, **chains, **store}
+    found: list[bool] = []
+    with Producer(config) as producer, ThreadPoolExecutor(1) as others:
+
+        def delivered(error: Any, _message: Any) -> None:
+            assert error is None
+            is_calling = producer._outbox.is_calling
+            found.extend([is_calling(), others.submit(is_calling).result()])
+
+        producer.produce(topic, b"v", on_delivery=delivered)
+        assert producer.flush(30) == 0
+        assert found == [True, False]
+        assert not producer._outbox.is_calling()
