@@ -74,7 +74,8 @@ def explain(
 def _of_fields(fetched: FieldsPlan | str) -> str:
     if isinstance(fetched, str):
         return f"fetched with the value ({fetched})"
-    return f"each fetched by the queries that use it ({', '.join(column.name for column in fetched.columns)})"
+    names = ", ".join(column.name for column in fetched.columns) or "none"
+    return "; ".join((f"each fetched by the queries that use it ({names})", *fetched.unknown))
 
 
 def _compiled(chains: Iterable[OpenedChain]) -> Iterator[str]:

@@ -24,6 +24,7 @@ MORE_OF_OWN = [
     "test_pipelines.py::test_encode_by_to_avro_needs_the_types",
     "test_pipelines.py::test_observe",
     "test_case_of_names.py::test_encode",
+    "test_fetched.py::test_queries_of_small_fields[arrow]",
 ]
 # With one in a process of its own.
 SERVER = [

@@ -119,6 +119,63 @@ def test_queries_of_small_fields(spark: SparkSession, tmp_path: Path, engine: st
     spark.catalog.clearCache()
 
 
+# Between a query's fields and `decode`, these use all of `value`: Spark does not look into it.
+SELECT_FIRST: dict[str, Query] = {
+    "observe": lambda rows: rows.observe("seen", functions.count(functions.lit(1)).alias("rows")),
+    "ids": lambda rows: rows.withColumn("number", functions.monotonically_increasing_id()).where("number > 1"),
+    "random": lambda rows: rows.withColumn("chance", functions.rand(1)).where("chance > 0.1"),
+    "overlapping windows": lambda rows: rows.withColumn(
+        "period", functions.window("timestamp", "10 minutes", "5 minutes")
+    ).where("period is not null"),
+    "dropDuplicates": lambda rows: rows.dropDuplicates(["offset"]),
+}
+# Functions that are given whole rows, of which Spark does not know what they use.
+WHOLE_ROWS: dict[str, Query] = {
+    "mapInPandas": lambda rows: rows.mapInPandas(lambda batches: batches, "flux double"),
+    "applyInPandas": lambda rows: rows.groupBy("object").applyInPandas(lambda some: some, "flux double"),
+    "dropna": lambda rows: rows.dropna(),
+    "randomSplit": lambda rows: rows.randomSplit([0.5, 0.5], seed=1)[0],
+}
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("engine", ENGINES)
+def test_queries_that_have_to_select_first(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    """As docs/spark-execution.md lists them, also where no value is null."""
+    config = settings(tmp_path)
+    alerts = kafka(spark, sent(config)).transform(decode(config, engine=engine, tombstones=False))
+    star = alerts.select("offset", "timestamp", "value.*")
+    for name, query in SELECT_FIRST.items():
+        assert STEP in plan_of(query(alerts).select("value.flux")), name
+        assert STEP not in plan_of(query(star).select("flux")), name
+    for name, query in WHOLE_ROWS.items():
+        assert STEP in plan_of(query(star).select("flux")), name
+        assert STEP not in plan_of(query(star.select("object", "flux")).select("flux")), name
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("engine", ENGINES)
+def test_watermarks_come_first(spark: SparkSession, tmp_path: Path, engine: str) -> None:
+    """A stream of counts by time needs no stamps, with a watermark before `decode` or behind a selection."""
+    config = settings(tmp_path)
+    kafka(spark, sent(config)).write.parquet(str(tmp_path / "raw"))
+    shutil.rmtree(tmp_path / "payloads")
+    raw = spark.readStream.schema(kafka(spark, []).schema).parquet(str(tmp_path / "raw"))
+    late = ("timestamp", "1 hour")
+    before = raw.withWatermark(*late).transform(decode(config, engine=engine))
+    alerts = raw.transform(decode(config, engine=engine))
+    behind = alerts.select("timestamp", "value.*").withWatermark(*late)
+    hour = functions.window("timestamp", "1 hour")
+    counted = before.groupBy(hour, "value.object").count()
+    assert "EventTimeWatermark" in plan_of(counted)
+    assert STEP not in plan_of(counted)
+    assert STEP not in plan_of(behind.groupBy(hour, "object").count())
+    assert STEP not in plan_of(behind.dropDuplicatesWithinWatermark(["object"]).select("flux"))
+    assert STEP in plan_of(alerts.withWatermark(*late).groupBy(hour, "value.object").count())
+    writer = before.groupBy(hour, "value.object").count().writeStream.format("memory").queryName("by_hour")
+    writer.outputMode("append").trigger(availableNow=True).start().awaitTermination()
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("stages", ["avro, large-fields", "large-message, avro"])
 def test_filters_on_kafka_columns_come_first(spark: SparkSession, tmp_path: Path, stages: str, engine: str) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -337,6 +338,11 @@ def test_paths_of_readers(spark: SparkSession, config: Config, engine: str) -> N
     narrow = frame.transform(decode(config | {"large.fields.paths": "source.*"}, engine=engine))
     with pytest.raises(SparkRuntimeException, match=r"large\.fields\.paths lacks a field that holds a reference"):
         narrow.select("value.title").collect()
+    misspelt = config | {"large.fields.paths": "titel, source.stamp, history[].cutout"}
+    wrong = r"titel is not in the schema \(did you mean title\?\)"
+    assert re.search(rf"\(source\.stamp, history\); {wrong}", explain(misspelt))
+    with pytest.raises(SparkRuntimeException, match=rf"a field that holds a reference; {wrong}\. Name all fields"):
+        frame.transform(decode(misspelt, engine=engine)).select("value.id").collect()
     with pytest.raises(ConfigError, match="the last stage of the configuration fetches no fields"):
         resolve_fields("value", "headers", {"value.deserializers": "avro", "avro.schema": json.dumps(SCHEMA)})
 

@@ -175,7 +175,7 @@ def _checked(value: Column, crossing: Column, headers: Column, plan: FieldsPlan)
     """
     if not plan.left_out:
         return value
-    return functions.when(crossing & _names_any(headers, plan.left_out), _refusal()).otherwise(value)
+    return functions.when(crossing & _names_any(headers, plan.left_out), _refusal(plan.unknown)).otherwise(value)
 
 
 def _with(value: Column, fields: Mapping[tuple[str, ...], Column]) -> Column:
@@ -218,10 +218,11 @@ def _names_any(headers: Column, fields: tuple[str, ...]) -> Column:
     return functions.exists(headers, names_one)
 
 
-def _refusal() -> Column:
+def _refusal(unknown: tuple[str, ...]) -> Column:
+    reasons = "; ".join((f"{PATHS.name} lacks a field that holds a reference", *unknown))
     return functions.raise_error(
         functions.lit(
-            f"ConfigError: {PATHS.name} lacks a field that holds a reference. Name all fields that writers move, or "
+            f"ConfigError: {reasons}. Name all fields that writers move, or "
             f"remove {PATHS.name} from the reader's configuration"
         )
     )

@@ -5,7 +5,7 @@ Spark's optimizer then drops those that a query does not use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
@@ -37,12 +37,14 @@ class FieldsPlan:
         columns: The columns.
         left_out: Other fields of bytes or strings, as patterns, by all their names; records with references there are
             refused.
+        unknown: What is wrong with each path that names no field of the values.
         markers: The header that every record with references has.
     """
 
     value: FieldPlan
     columns: tuple[FieldColumn, ...]
     left_out: tuple[str, ...]
+    unknown: tuple[str, ...]
     markers: frozenset[str]
 
 
@@ -84,7 +86,8 @@ def plan_fields(chain: OpenedChain) -> FieldsPlan | str | None:
     others = (path for path in names if not any(_names(path)[: len(above)] == above for above in within))
     # The header has the writer's names.
     left_out = tuple(template(name) for path in others for name in names[path])
-    return FieldsPlan(value, columns, left_out, last.markers)
+    idle = [each for each in patterns or () if not any(_names_any([each], known) for known in names.values())]
+    return FieldsPlan(value, columns, left_out, tuple(_problems(idle, last.value_type)), last.markers)
 
 
 def _why_without_header(last: FetchingStage) -> str | None:
@@ -110,6 +113,14 @@ def _all_names(kind: FieldType) -> dict[Path, tuple[Path, ...]] | None:
 def _names_any(patterns: Sequence[Pattern], names: Sequence[Path]) -> bool:
     """Whether a reader's configuration names a field, by its own name or by the writer's."""
     return any(pattern.names(name) for pattern in patterns for name in names)
+
+
+def _problems(patterns: Iterable[Pattern], kind: FieldType) -> Iterator[str]:
+    """Why some patterns name no field: no errors, since a reader's schema may leave out what writers move."""
+    for pattern in patterns:
+        if (problem := pattern.problem(kind)) is not None:
+            reason, nearest = problem
+            yield reason if nearest is None else f"{reason} (did you mean {nearest}?)"
 
 
 def _columns(kind: Any, paths: Iterable[Path]) -> tuple[FieldColumn, ...] | str:

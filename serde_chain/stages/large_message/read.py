@@ -414,8 +414,8 @@ class LargeMessageDeserializer(LargeMessage, Deserializer[Buffer | PayloadHandle
         return UntrustedReferenceError(
             "the reference is not followed: it belongs to none of the configured payload stores "
             f"({', '.join(store.scheme for store in self._stores.all)})",
-            hint=f"If it is legitimate, add its store to {STORES.name}, or list its prefix in "
-            f"{PayloadStore.TRUSTED.name}",
+            hint="If it is legitimate, correct the store's address in the configuration, add its store to "
+            f"{STORES.name}, or list its prefix in {PayloadStore.TRUSTED.name}",
             reference=url[:500],
         )
 

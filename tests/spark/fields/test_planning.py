@@ -61,6 +61,21 @@ def test_the_reason_is_one_that_counts(config: Config) -> None:
     assert isinstance(planned(config).fields, FieldsPlan)
 
 
+def test_paths_that_name_no_field(config: Config) -> None:
+    """A reader's schema may leave fields out, so they are no error: the plan says what is wrong with them."""
+    config |= {"value.deserializers": "avro, large-fields", "avro.schema": schema("stamp", "template")}
+    for paths, columns, unknown in (
+        ("stamp, templat", ["stamp"], ("templat is not in the schema (did you mean template?)",)),
+        ("value.*", [], ("value.* is not in the schema",)),
+        ("stamp[]", [], ("stamp[] is not in the schema (did you mean stamp?)",)),
+        ("*", ["stamp", "template"], ()),
+    ):
+        plan = planned(config | {"large.fields.paths": paths}).fields
+        assert isinstance(plan, FieldsPlan)
+        assert [column.name for column in plan.columns] == columns
+        assert plan.unknown == unknown
+
+
 def test_values_that_are_unions(config: Config) -> None:
     of_two = [json.loads(schema("stamp")), {**json.loads(schema("stamp")), "name": "S"}]
     config |= {"value.deserializers": "avro, large-fields", "avro.schema": json.dumps(of_two)}

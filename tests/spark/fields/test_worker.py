@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark import cloudpickle
 
-from serde_chain.errors import DecodeError
+from serde_chain.errors import DecodeError, PayloadTooLargeError
 from serde_chain.spark.fields.plan import FetchPlan, FieldColumn
 from serde_chain.spark.fields.worker import fetch_batches
 from tests.spark.records import encoded
@@ -75,3 +75,17 @@ def test_a_batch_without_references_is_passed_on(tmp_path: Path) -> None:
     (part,) = fetched(settings(tmp_path), (values, pa.nulls(2, pa.string())))
     assert part is values or part.buffers()[2].address == values.buffers()[2].address
     assert part.to_pylist() == [None, b"small"]
+
+
+def test_the_limit_is_that_of_a_column(tmp_path: Path) -> None:
+    """The worker of one column does not know which others a query uses, if any."""
+    two = {**SCHEMA, "fields": [{"name": name, "type": "bytes"} for name in ("stamp", "template")]}
+    config = settings(tmp_path) | {"avro.schema": json.dumps(two), "large.fields.paths": "stamp, template"}
+    headers: list[Any] = []
+    data = encoded(config, {"stamp": STAMP, "template": STAMP}, headers)
+    record: Any = fastavro.schemaless_reader(io.BytesIO(data), two, None)
+    batch = pa.array([record["stamp"]], pa.binary()), pa.array([told(headers[0][1], topic="alerts")])
+    enough = config | {"large.message.max.payload.bytes": len(STAMP)}
+    assert pa.chunked_array(fetched(enough, batch)).to_pylist() == [STAMP]
+    with pytest.raises(PayloadTooLargeError, match="the field stamp"):
+        fetched(config | {"large.message.max.payload.bytes": len(STAMP) - 1}, batch)

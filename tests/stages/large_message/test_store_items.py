@@ -118,6 +118,7 @@ def test_a_reference_of_no_store_names_the_stores(tmp_path: Path) -> None:
         read(b"file:///etc/passwd", ctx)
     assert "(file, file, memory)" in str(caught.value)
     assert STORES in str(caught.value.hint)
+    assert "correct the store's address" in str(caught.value.hint)
     assert "large.message.trusted.references" in str(caught.value.hint)
     assert caught.value.about_record
 
