@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib
+import itertools
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -178,3 +179,20 @@ def test_undeclared_options_are_found(tmp_path: Path) -> None:
     test(test_local.TestLocalStore(), config)
     with pytest.raises(AssertionError, match=r"Undeclaring reads local\.fsync, local\.path, not in its `options`"):
         test(type("Suite", (test_local.TestLocalStore,), {"store_class": Undeclaring})(), config)
+
+
+class OnePage(MemoryStore):
+    """Lists a page of three, and no more."""
+
+    def list(self, topic: str, *, prefix: str = "", before: datetime | None = None) -> Iterator[PayloadInfo]:
+        yield from itertools.islice(super().list(topic, prefix=prefix, before=before), 3)
+
+
+def test_a_lost_page_is_found() -> None:
+    suite = type("Suite", (test_memory.TestMemoryStore,), {"page_size": 3})()
+    MemoryStore.clear()
+    suite.test_a_list_of_several_pages(MemoryStore())
+    MemoryStore.clear()
+    with pytest.raises(AssertionError, match="7 payloads, and 3 listed, by pages of 3"):
+        suite.test_a_list_of_several_pages(OnePage())
+    MemoryStore.clear()

@@ -49,6 +49,7 @@ class StoreTests(RequiredSettings):
             store keeps payloads in this process's memory.
         deletes_later: Whether the server removes deleted payloads later, so that at first only listings show the
             deletion.
+        page_size: Number of payloads that the store lists per request; None skips the test of a second page.
     """
 
     required_settings: ClassVar[Mapping[str, str]] = {"store_class": "MyStore"}
@@ -57,6 +58,7 @@ class StoreTests(RequiredSettings):
     large_bytes: ClassVar[int] = 3 << 20
     extra_memory: ClassVar[float | None] = 0.2
     deletes_later: ClassVar[bool] = False
+    page_size: ClassVar[int | None] = None
 
     topic = "conformance"
 

@@ -146,6 +146,16 @@ class OptionalTests(StoreTests):
         assert all(abs(datetime.now(UTC) - info.modified) < timedelta(hours=1) for info in listed)
         assert list(store.list("nothing-here")) == []
 
+    def test_a_list_of_several_pages(self, store: PayloadStore) -> None:
+        """A sweep would never delete the payloads of a page that is not listed."""
+        if not isinstance(store, SupportsList):
+            pytest.skip("the store cannot list")
+        if self.page_size is None:
+            pytest.skip("`page_size`, the number of payloads that the store lists per request, is not set")
+        published = sorted(store.publish(self.topic, b"data") for _ in range(2 * self.page_size + 1))
+        listed = sorted(info.reference for info in store.list(self.topic))
+        assert listed == published, f"{len(published)} payloads, and {len(listed)} listed, by pages of {self.page_size}"
+
     def test_what_is_listed_can_be_deleted(self, store: PayloadStore) -> None:
         """Objects of other programs too: an error for one of their names would end every sweep."""
         if not (isinstance(store, SupportsList) and isinstance(store, SupportsDelete)):
