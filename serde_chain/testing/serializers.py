@@ -166,6 +166,8 @@ class SerializerTests(RequiredSettings):
             assert (stage.gives if base is Serializer else stage.takes) is Data.BYTES
             undocumented = [option.name for option in stage.options if not option.doc]
             assert not undocumented, f"options without a doc: {', '.join(undocumented)}: write Option(…, doc='…')"
+            bare = [option.name for option in stage.options if "." not in option.name]
+            assert not bare, f"options without a prefix of the stage's own: {', '.join(bare)}: write prefix.{bare[0]}"
             if type(stage).configure is not Stage.configure:
                 assert stage.configured is not None, (
                     f"{type(stage).__name__}.configure does not call super().configure(config, is_key), which keeps "

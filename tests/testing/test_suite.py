@@ -169,6 +169,10 @@ class Undocumented(Frame):
     options = (Option("frame.mark", text, ""),)
 
 
+class Unprefixed(Frame):
+    options = (Option("mark", text, "", doc="a mark"),)
+
+
 class Forgetful(Frame):
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         pass
@@ -219,6 +223,7 @@ def made(serializer: type[Frame] = Frame, deserializer: type[Unframe] = Unframe)
         ),
         (made(IntoObjects), {}, "test_it_adds_no_more_than_it_declares", "a serializer with max_overhead takes bytes"),
         (made(Undocumented), {}, "test_it_declares_what_it_is", "options without a doc: frame.mark: write Option"),
+        (made(Unprefixed), {}, "test_it_declares_what_it_is", r"without a prefix .*: mark: write prefix\.mark"),
         (
             made(Forgetful),
             {},
