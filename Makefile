@@ -89,12 +89,14 @@ check-browser:
 		echo "Missing: Chromium, in which \`make test-servers\` looks at the documentation's site. Install it (on Debian and" \
 			"Ubuntu: chromium) or set CHROMIUM to its path." >&2; exit 1; }
 
+CHECK_VENV = $(BIN)/python -c pass 2>/dev/null || { \
+	echo "The interpreter of $(VENV) is gone, or does not run: remove the folder (rm -rf $(VENV)), and this goal" \
+		"sets it up again." >&2; exit 1; }
+
 check-tools: check-python check-java
 
 venv: $(VENV)/.stamp
-	@$(BIN)/python -c pass 2>/dev/null || { \
-		echo "The interpreter of $(VENV) is gone, or does not run: remove the folder (rm -rf $(VENV)), and this goal" \
-			"sets it up again." >&2; exit 1; }
+	@$(CHECK_VENV)
 
 # cargo rebuilds only what changed.
 build: venv
@@ -111,6 +113,7 @@ $(VENV)/.stamp-demo: pyproject.toml requirements/build.txt requirements/demo.txt
 	@touch $@
 
 demo: check-tools $(VENV)/.stamp-demo
+	@$(CHECK_VENV)
 	@$(BIN)/serde-chain demo $(ARGS)
 
 chaos: check-tools build

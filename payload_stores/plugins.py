@@ -56,7 +56,7 @@ class Catalogue:
             ConfigError: The name is unknown, or ambiguous.
         """
         name = self.aliases.get(name, name)
-        registered = [point for point in _entry_points(self.group, tuple(sys.path)) if point.name == name]
+        registered = self._registered(name)
         if name in self.builtins:
             if registered:
                 raise ConfigError(
@@ -64,21 +64,23 @@ class Catalogue:
                     hint="Register it under another name",
                 )
             return import_object(self.builtins[name])
+        if not registered:
+            if "." in name or ":" in name:
+                return self._import(name)
+            _entry_points.cache_clear()  # a notebook may have installed the package meanwhile
+            importlib.invalidate_caches()
+            registered = self._registered(name)
+        if not registered:
+            raise self._unknown(name)
         if len({point.value for point in registered}) > 1:
             raise ConfigError(
                 f"several packages register the {self.kind} {name!r}: {', '.join(point.value for point in registered)}",
                 hint="Name the class by its dotted path instead",
             )
-        if registered:
-            return self._load(registered[0])
-        if "." in name or ":" in name:
-            return self._import(name)
-        _entry_points.cache_clear()  # a notebook may have installed the package meanwhile
-        importlib.invalidate_caches()
-        for point in _entry_points(self.group, tuple(sys.path)):
-            if point.name == name:
-                return self._load(point)
-        raise self._unknown(name)
+        return self._load(registered[0])
+
+    def _registered(self, name: str) -> list[EntryPoint]:
+        return [point for point in _entry_points(self.group, tuple(sys.path)) if point.name == name]
 
     def _load(self, point: EntryPoint) -> object:
         package = "a package" if point.dist is None else f"the package {point.dist.name}"
@@ -266,11 +268,14 @@ def accepts(function: Callable[..., object], arguments: tuple[object, ...]) -> b
         False
     """
     try:
-        inspect.signature(function).bind(*arguments)
+        # A wrapper accepts its own arguments, whatever the function does that it wraps.
+        signature = inspect.signature(function, follow_wrapped=False)
+    except Exception:  # noqa: BLE001  builtins have none, and annotations that cannot be evaluated raise anything
+        return True
+    try:
+        signature.bind(*arguments)
     except TypeError:
         return False
-    except ValueError:
-        return True
     return True
 
 

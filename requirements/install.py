@@ -147,7 +147,7 @@ def main() -> None:
     try:
         set_up(given.venv, given.lock.absolute(), given.jars)
     except KeyboardInterrupt:
-        sys.exit("Interrupted; the next `make` goes on")
+        sys.exit("Interrupted; the next `make` continues")
 
 
 def set_up(venv: Path, lock: Path, jars_to_fetch: Sequence[str]) -> None:

@@ -195,7 +195,9 @@ class _Chain(Stage):
             chain = cls(stages, labels=[stage.label for stage in configured])
             if is_key:
                 chain._check_key()
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, ConfigError) and len(stages) == len(configured) > 0:
+                error.add_context(key=configured[0].item.key)  # the chain refuses its stages
             with contextlib.suppress(Exception):  # must not hide the original error
                 close_all(stages)
             raise

@@ -97,6 +97,8 @@ CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPI
 _BEGIN_LIKE_CLIENTS: Final = frozenset({
     "auto.register.schemas", "compression.max.output.bytes", "compression.min.bytes",
 })  # fmt: skip
+# Stages that read have them, and so has the Kafka producer: both get them, unless a stage that writes has them too.
+_READERS_AND_PRODUCERS: Final = frozenset({"compression.type"})
 
 _NEAR: Final = 0.9
 _NEAR_PREFIX: Final = 0.7  # a transposition in a word of four letters
@@ -137,15 +139,23 @@ class Resolved:
         client has are the store's; unless that word is a client's misspelt one, which the client should refuse.
         """
         declares = UNDECLARED not in self.options
+        written = {option.name for stage in self._stages(SERIALIZE) for option in stage.options}
         return {
             key: value
             for key, value in self.settings.items()
             if key.removesuffix("s") not in _SINGLE_FORMS
             and (declares or not _is_of_no_client(key))
-            and not any(_is_of(option, key) for option in self.options)
+            and (
+                not any(_is_of(option, key) for option in self.options)
+                or (key in _READERS_AND_PRODUCERS and key not in written)
+            )
             and key not in _BEGIN_LIKE_CLIENTS
             and (key.partition(".")[0] in CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
         }
+
+    def _stages(self, side: Side) -> Iterator[ConfiguredStage]:
+        for is_key in (False, True):
+            yield from self.of(side, is_key=is_key)
 
     def with_defaults(self, defaults: Config) -> Resolved:
         """The configuration with settings for absent keys, such as a client's own defaults of stages.
@@ -268,7 +278,7 @@ def _parse(path: Path, text: str) -> dict[str, object]:
         try:
             return dict(_flatten(tomllib.loads(text)))
         except tomllib.TOMLDecodeError as error:
-            is_twice = "overwrite" in str(error)
+            is_twice = "overwrite" in str(error) or "twice" in str(error)
             hint = "Set each key once" if is_twice else 'In TOML, text stands in quotes: key = "value"'
             raise ConfigError(f"the configuration {path} cannot be read: {error}", hint=hint) from error
     properties: Any = require("javaproperties", "config")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from payload_stores.plugins import accepts
@@ -52,7 +53,8 @@ def check_call(stage: Any, name: str) -> None:
     Raises:
         ConfigError: It cannot be called with data and context.
     """
-    call = stage_call(stage)
+    # A partial's __call__ takes anything.
+    call = stage if isinstance(stage, partial) else stage_call(stage)
     if inspect.iscoroutinefunction(call):
         raise ConfigError(f"{name} is a coroutine function", hint="Chains do not await: pass a blocking stage")
     if not accepts(call, (None, None)):

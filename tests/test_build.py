@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import zipfile
@@ -192,5 +193,7 @@ def test_an_interrupted_build_ends_without_a_traceback(tmp_path: Path) -> None:
         text=True,
         timeout=100,
         check=False,
+        # It is ignored in jobs that a shell runs in the background, and children inherit that.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     assert (done.returncode, done.stderr) == (130, "")

@@ -70,6 +70,7 @@ def test_toml_tables_are_dotted_keys(tmp_path: Path) -> None:
     [
         ("missing.toml", None, "missing.toml cannot be read: .*No such file"),
         ("bad.toml", b"a = ", r"bad\.toml cannot be read: Invalid value"),
+        ("tables.toml", b"[a]\n[a]\n", r"tables\.toml cannot be read: Cannot declare .*Set each key once"),
         ("twice.toml", b'"a" = 1\n"a" = 2', r"twice\.toml cannot be read: Cannot overwrite .*Set each key once"),
         ("bare.toml", b"local.path = /data", r"bare\.toml cannot be read: .*line 1.*text stands in quotes"),
         ("latin.toml", b"a = '\xe4'", r"latin\.toml cannot be read: line 1 is not UTF-8"),

@@ -164,7 +164,7 @@ def test_an_interrupted_setup_ends_in_a_line(
 
     monkeypatch.setattr(install.subprocess, "run", interrupted)
     monkeypatch.setattr(sys, "argv", ["install.py", str(tmp_path / "venv"), str(tmp_path / "lock.txt")])
-    with pytest.raises(SystemExit, match="Interrupted; the next `make` goes on"):
+    with pytest.raises(SystemExit, match="Interrupted; the next `make` continues"):
         install.main()
 
 

@@ -60,7 +60,7 @@ def check_config(source: Config | str | Path) -> Checked:
     try:
         loaded = configuration.load(source)
         resolved = _resolved(loaded)
-        errors = mistakes(resolved or loaded)
+        errors = _distinct(_all(loaded, resolved))
     except ConfigError as error:  # a key that cannot be translated
         errors = [error]
     found = [Finding.mistake(error, lines.get(error.context.get("key", ""))) for error in errors]
@@ -68,21 +68,25 @@ def check_config(source: Config | str | Path) -> Checked:
     return Checked(None if found else resolved, found)
 
 
-def mistakes(config: Config | Resolved) -> list[ContextualError]:
+def mistakes(config: Config) -> list[ContextualError]:
     """Find everything that a producer or a consumer would refuse in a configuration.
 
     Args:
-        config: The configuration; a mapping is flat.
+        config: Flat configuration.
 
     Returns:
         An error for each mistake, without duplicates.
     """
-    # Several chains may show the same mistake.
-    errors = {str(error): error for error in _all(_resolved(config) or config)}
-    return list(errors.values())
+    loaded = configuration.load(config)
+    return _distinct(_all(loaded, _resolved(loaded)))
 
 
-def _resolved(config: Config | Resolved) -> Resolved | None:
+def _distinct(errors: Iterable[ContextualError]) -> list[ContextualError]:
+    """Errors without duplicates: several chains may show the same mistake."""
+    return list({str(error): error for error in errors}.values())
+
+
+def _resolved(config: Config) -> Resolved | None:
     """The configuration, resolved; None if a list is malformed or names an unknown stage."""
     try:
         return configuration.resolve(config)
@@ -90,12 +94,10 @@ def _resolved(config: Config | Resolved) -> Resolved | None:
         return None
 
 
-def _all(config: Config | Resolved) -> Iterator[ContextualError]:
+def _all(config: Config, resolved: Resolved | None) -> Iterator[ContextualError]:
     sound = [(chain, is_key) for chain in (SerializerChain, DeserializerChain) for is_key in (True, False)]
     unsound: list[list[ConfiguredStage]] = []
-    if isinstance(config, Resolved):
-        resolved = config
-    else:
+    if resolved is None:
         usable = dict(config)
         for chain, is_key in tuple(sound):
             stages, errors = _of_list(config, chain, is_key=is_key)

@@ -178,7 +178,8 @@ class SerializerTests(RequiredSettings):
         """An option missing from ``options`` cannot be set: its key is refused, or left to the client."""
         for side in (SERIALIZE, DESERIALIZE):
             configured = self._configured(side, config, is_key=is_key)
-            check_options(lambda: _close(configured.make()), configured.options, configured.label)  # noqa: B023
+            make = lambda made=configured: _close(made.make())  # noqa: E731
+            check_options(make, configured.settings, configured.options, configured.label)
 
     def test_an_option_that_it_does_not_have_is_refused(self, config: Mapping[str, object]) -> None:
         """Options of one stage are checked against what it declares."""

@@ -14,6 +14,7 @@ from payload_stores import PayloadInfo, PayloadStoreError, PublishContext, open_
 from payload_stores.base import Buffer
 from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
+from payload_stores.options import Option, text
 from payload_stores.references import object_path
 from payload_stores.registry import STORES, ConfiguredStore
 from payload_stores.testing import PayloadStoreTests
@@ -179,6 +180,40 @@ def test_undeclared_options_are_found(tmp_path: Path) -> None:
     test(test_local.TestLocalStore(), config)
     with pytest.raises(AssertionError, match=r"Undeclaring reads local\.fsync, local\.path, not in its `options`"):
         test(type("Suite", (test_local.TestLocalStore,), {"store_class": Undeclaring})(), config)
+
+
+class Shelf:
+    """A store of KIP-1159's interface alone, which declares no options."""
+
+    scheme = "shelf"
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        Option("shelf.path", text, "").read(config)
+
+    def publish(self, topic: str, data: bytes) -> str:
+        raise NotImplementedError
+
+    def download(self, reference: str) -> bytes:
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+
+class Around(MemoryStore):
+    """Opens another store with settings of its own."""
+
+    def configure(self, config: Mapping[str, object]) -> None:
+        super().configure(config)
+        open_store("local", {"local.path": config["around.path"]}).close()
+
+    options = (*MemoryStore.options, Option("around.path", text, ""))
+
+
+@pytest.mark.parametrize(("kind", "key"), [(Shelf, "shelf.path"), (Around, "around.path")])
+def test_options_that_need_no_declaration_are_not_refused(kind: type, key: str, tmp_path: Path) -> None:
+    suite = type("Suite", (test_memory.TestMemoryStore,), {"store_class": kind})()
+    suite.test_the_options_that_it_reads_are_declared({key: str(tmp_path)})
 
 
 class OnePage(MemoryStore):

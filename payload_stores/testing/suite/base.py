@@ -87,7 +87,7 @@ class StoreTests(RequiredSettings):
         configured = ConfiguredStore.of(self.store_class, config)
         if isinstance(configured.target, type) and issubclass(configured.target, Middleware):
             pytest.skip("the store is a middleware, whose inner store reads the options")
-        check_options(lambda: configured.open().close(), configured.options, configured.item.label)
+        check_options(lambda: configured.open().close(), configured.settings, configured.options, configured.item.label)
 
     @pytest.fixture
     def asked_ids(self, store: PayloadStore) -> None:

@@ -7,7 +7,7 @@ import logging
 import time
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -45,8 +45,12 @@ OnDelivery: TypeAlias = Callable[[BaseException | None, RecordMetadata | None], 
 _MAX_REQUEST: Final = Option("max.request.size", integer(1), 1_048_576, doc="aiokafka's max_request_size")
 _CLEANING_SECONDS: Final = 5.0
 _NEWS_SECONDS: Final = 1.0
-# Until records for a missing topic fail, as in serde_chain.Producer. aiokafka itself asks for it for 40 s.
+# From the first record of a missing topic until its records fail, as in serde_chain.Producer. aiokafka itself asks for
+# the topic for 40 s for each record.
 _TOPIC_SECONDS: Final = 10.0
+# Between questions for it, and for an answer.
+_QUESTION_SECONDS: Final = 0.1
+_ANSWER_SECONDS: Final = 10.0
 _LARGER: Final = "the record exceeds the client's max_request_size, and is not known to fit the topic's limit"
 _TOO_LARGE: Final = (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)
 # After these errors a record is in no log: the broker refused it.
@@ -115,8 +119,9 @@ class Producer(Generic[ValueT]):
         # Undelivered records that may be sent again.
         self._sent: set[Delivery] = set()
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
-        # Topics that exist.
+        # Topics that were found, and until when others are looked for.
         self._found: set[str] = set()
+        self._sought: dict[str, float] = {}
         self._pace = Pace()
         self._is_stopped = False
         self._is_committing = False
@@ -323,17 +328,28 @@ class Producer(Generic[ValueT]):
 
     async def _find(self, topic: str) -> None:
         """Refuse a topic that does not exist, once a broker says so and there was time to create it."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(_TOPIC_SECONDS):
-                await self._producer.partitions_for(topic)
-                self._found.add(topic)
-                return
         client = self._producer.client
-        # Without an answer, aiokafka waits for the brokers as long as its user wants.
-        if await client.force_metadata_update() and client.cluster.partitions_for_topic(topic) is None:
-            raise errors.UnknownTopicOrPartitionError(
-                f"the topic {topic!r} does not exist: create it, or correct its name"
-            )
+        until = self._sought.setdefault(topic, time.monotonic() + _TOPIC_SECONDS)
+        client.add_topic(topic)
+        answers = 0
+        while client.cluster.partitions_for_topic(topic) is None:
+            # The first answer may be one to a question about the topics before this one.
+            if answers > 1 and time.monotonic() >= until:
+                raise errors.UnknownTopicOrPartitionError(
+                    f"the topic {topic!r} does not exist, or has no leader yet: create it, or correct its name"
+                )
+            if answers > 1:
+                await asyncio.sleep(_QUESTION_SECONDS)
+            try:
+                async with asyncio.timeout(_ANSWER_SECONDS):
+                    is_answered = await client.force_metadata_update()
+            except TimeoutError:
+                is_answered = False
+            if not is_answered or topic in client.cluster.unauthorized_topics:
+                return  # aiokafka waits for the brokers as long as its user wants, and has an error for this
+            answers += 1
+        self._found.add(topic)
+        self._sought.pop(topic, None)
 
     def _delivered(self, record: Outgoing, sent: Delivery) -> None:
         error = asyncio.CancelledError() if sent.cancelled() else sent.exception()

@@ -340,9 +340,14 @@ class Outbox:
         Few ask, so the thread's frames answer: to note it in each report would cost a sixth of the report.
         """
         frame: FrameType | None = sys._getframe()  # noqa: SLF001, its documented name
-        while frame is not None and frame.f_code not in _REPORTS:
+        while frame is not None:
+            # Another producer's reports may be around this one's.
+            if frame.f_code is CHECKED_REPORT and frame.f_locals["self"].reports is self._reports:
+                return True
+            if frame.f_code is _REPORT and frame.f_locals["self"] is self:
+                return True
             frame = frame.f_back
-        return frame is not None
+        return False
 
     def _reported(self, attempt: Attempt, error: KafkaError | None, message: Any) -> None:
         taken = take_exception()
@@ -391,8 +396,8 @@ class Outbox:
         self._sent.pop(id(attempt), None)
 
 
-_REPORTS: Final = frozenset({CHECKED_REPORT, Outbox._reported.__code__})  # noqa: SLF001, the class's own module
-"""The code of reports that call callbacks."""
+_REPORT: Final = Outbox._reported.__code__  # noqa: SLF001, the class's own module
+"""The code of reports that call callbacks, as :data:`CHECKED_REPORT`."""
 
 
 def _with_shield(  # noqa: PLR0917, the original's signature
@@ -414,7 +419,7 @@ def _with_shield(  # noqa: PLR0917, the original's signature
 
 def _was_never_written(error: KafkaError, message: Any) -> bool:
     """Whether an undelivered record is certainly in no log."""
-    if error.code() == KafkaError._PURGE_QUEUE:  # noqa: SLF001, its documented name
+    if error.code() in {KafkaError._PURGE_QUEUE, KafkaError.UNKNOWN_TOPIC_OR_PART}:  # noqa: SLF001, its documented name
         # With a partition, it may have been written and be waiting for a retry because the response was lost.
         return message.partition() in {None, -1}
     return error.code() in _NEVER_WRITTEN

@@ -712,18 +712,39 @@ def test_a_registry_does_not_hold_the_loop(
     run(main())
 
 
-def test_a_missing_topic_is_reported_with_its_name_unless_it_is_created_in_time(
-    broker: KafkaBroker, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def main() -> None:
-        missing, late = f"missing-{uuid.uuid4()}", f"late-{uuid.uuid4()}"
-        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
-            sending = asyncio.create_task(producer.send_and_wait(late, b"1"))
-            await asyncio.sleep(0)
-            broker.create_topic(late)
-            assert (await sending).offset == 0
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Missing topics are not waited for."""
+    monkeypatch.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 0.0)
 
-            monkeypatch.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 0.0)
+
+def test_a_topic_that_is_created_in_time_gets_its_record(broker: KafkaBroker, config: dict[str, Any]) -> None:
+    async def main() -> None:
+        topic = f"late-{uuid.uuid4()}"
+        answers: list[bool] = []
+        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
+            client = producer.client
+            client.add_topic(topic)
+            ask = client.force_metadata_update
+
+            async def counted() -> bool:
+                answers.append(await ask())
+                if len(answers) == 3:  # the record waits by then
+                    broker.create_topic(topic)
+                return answers[-1]
+
+            client.force_metadata_update = lambda: asyncio.ensure_future(counted())
+            assert (await producer.send_and_wait(topic, b"1")).offset == 0
+        assert len(answers) > 3
+
+    run(main())
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_missing_topic_is_named(broker: KafkaBroker, config: dict[str, Any]) -> None:
+    async def main() -> None:
+        missing = f"missing-{uuid.uuid4()}"
+        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
             with pytest.raises(UnknownTopicOrPartitionError, match=f"the topic '{missing}' does not exist"):
                 await producer.send(missing, b"2")
             broker.create_topic(missing)
@@ -732,23 +753,48 @@ def test_a_missing_topic_is_reported_with_its_name_unless_it_is_created_in_time(
     run(main())
 
 
-def test_a_topic_is_not_called_missing_while_no_broker_answers(
+def test_records_of_a_missing_topic_share_its_time(
     broker: KafkaBroker, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def main() -> None:
-        topic = f"late-{uuid.uuid4()}"
-        monkeypatch.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 0.0)
+        missing = f"missing-{uuid.uuid4()}"
         async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
+            with monkeypatch.context() as first:
+                first.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 0.0)
+                with pytest.raises(UnknownTopicOrPartitionError):
+                    await producer.send(missing, b"1")
+            monkeypatch.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 10_000.0)
+            sent = [asyncio.create_task(producer.send(missing, b"2")) for _ in range(3)]
+            errors = await asyncio.gather(*sent, return_exceptions=True)
+        assert [type(error) for error in errors] == [UnknownTopicOrPartitionError] * 3
 
-            def unanswered() -> asyncio.Future[bool]:
-                outage.undo()
-                broker.create_topic(topic)
+    run(main())
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize("answers", [[True], [False, False]], ids=["to an older question", "none"])
+def test_an_existing_topic_is_not_called_missing(
+    broker: KafkaBroker, config: dict[str, Any], answers: list[bool]
+) -> None:
+    """The answer may be one to a question from before the topic's first record, or no broker may answer."""
+
+    async def main() -> None:
+        topic = f"there-{uuid.uuid4()}"
+        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
+            client = producer.client
+            client.add_topic(topic)
+            await client.force_metadata_update()
+            broker.create_topic(topic)
+            ask = client.force_metadata_update
+
+            def in_its_place() -> asyncio.Future[bool]:
                 answer = asyncio.get_running_loop().create_future()
-                answer.set_result(False)
+                answer.set_result(answers.pop(0))
+                if not answers:
+                    client.force_metadata_update = ask
                 return answer
 
-            with pytest.MonkeyPatch.context() as outage:
-                outage.setattr(producer.client, "force_metadata_update", unanswered)
-                assert (await producer.send_and_wait(topic, b"1")).offset == 0
+            client.force_metadata_update = in_its_place
+            assert (await producer.send_and_wait(topic, b"1")).offset == 0
 
     run(main())

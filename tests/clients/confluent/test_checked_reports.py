@@ -161,7 +161,15 @@ def test_a_thread_in_a_callback_is_recognized(broker: KafkaBroker, topic: str, c
             is_calling = producer._outbox.is_calling
             found.extend([is_calling(), others.submit(is_calling).result()])
 
-        producer.produce(topic, b"v", on_delivery=delivered)
-        assert producer.flush(30) == 0
-        assert found == [True, False]
+        with Producer(config) as another:
+            outside: list[bool] = []
+            other = another._outbox.is_calling
+
+            def delivered_beside(error: Any, message: Any) -> None:
+                delivered(error, message)
+                outside.append(other())
+
+            producer.produce(topic, b"v", on_delivery=delivered_beside)
+            assert producer.flush(30) == 0
+        assert (found, outside) == ([True, False], [False])
         assert not producer._outbox.is_calling()

@@ -1,6 +1,7 @@
 """Records for a topic that does not exist fail while a program still waits for its first records."""
 
 import uuid
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +29,24 @@ def test_a_missing_topic_is_reported_and_one_that_is_created_meanwhile_gets_its_
         broker.create_topic(late)
         assert producer.flush(_SECONDS) == 0
     assert reports == {missing: "UNKNOWN_TOPIC_OR_PART", late: None}
+
+
+def test_the_payload_of_a_record_for_a_missing_topic_is_deleted(broker: KafkaBroker, tmp_path: Path) -> None:
+    config = {
+        **broker.client_config(),
+        _SETTING: 0,
+        "value.serializers": "bytes, large-message",
+        "large.message.payload.store.class": "local",
+        "local.path": str(tmp_path),
+        "large.message.threshold.bytes": 1,
+    }
+    topic = f"missing-{uuid.uuid4()}"
+    reports: list[Any] = []
+    with Producer(config) as producer:
+        producer.produce(topic, b"large", on_delivery=lambda error, _message: reports.append(error))
+        assert producer.flush(8) == 0
+    assert [error.name() for error in reports] == ["UNKNOWN_TOPIC_OR_PART"]
+    assert list((tmp_path / topic).iterdir()) == []
 
 
 def test_ones_own_time_for_a_topic_counts(broker: KafkaBroker) -> None:

@@ -20,6 +20,7 @@ import zstandard
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, SerializerChain
 from serde_chain.codecs import CODECS
+from serde_chain.config import resolve
 
 LIMIT = 1_000_000
 BOMB = bytes(200 * LIMIT)
@@ -253,6 +254,13 @@ def test_payloads_of_many_pieces(codec: str, size: int) -> None:
     for cut in (1, 5, len(frame) // 2):
         with pytest.raises(DecodeError):
             reader(codec)(frame[:-cut])
+
+
+def test_the_kafka_producer_shares_its_codec_with_readers_and_not_with_writers() -> None:
+    codec = {"compression.type": "lz4"}
+    reads, writes = {"value.deserializers": "compress, json"}, {"value.serializers": "json, compress"}
+    assert resolve({**codec, **reads}).client == codec
+    assert resolve({**codec, **reads, **writes}).client == {}
 
 
 def test_a_reader_takes_the_codec_as_an_option_of_its_item() -> None:
