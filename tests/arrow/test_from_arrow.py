@@ -140,6 +140,7 @@ def records_of_a_type(draw: st.DrawFn) -> tuple[Any, Any, list[Any]]:
     )
 
 
+@pytest.mark.full
 @pytest.mark.skipif(library() is None, reason="without the compiled part, fastavro writes all")
 @given(records_of_a_type(), st.integers(0, 2))
 def test_all_types_are_written_as_by_fastavro(case: tuple[Any, Any, list[Any]], start: int) -> None:

@@ -178,6 +178,7 @@ class Counted:
         monkeypatch.setattr(PartitionReader, "read", counted_read)
 
 
+@pytest.mark.full
 def test_a_look_at_a_million_records_reads_few_of_them(
     broker: KafkaBroker, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

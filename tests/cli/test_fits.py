@@ -136,6 +136,7 @@ def test_cutouts_are_saved_with_pictures(tmp_path: Path) -> None:
     assert json.loads(saved.path.read_text())["objectId"] == "ZTF1"
 
 
+@pytest.mark.full
 def test_a_picture_has_no_more_pixels_than_its_bytes_allow() -> None:
     for side in (512, 1000):
         assert pixels_in(fits(np.zeros((side, side), "u1"))) == side * side

@@ -157,6 +157,7 @@ def test_missing_things_have_their_own_messages(
     assert done.stdout == ""
 
 
+@pytest.mark.full
 def test_a_broker_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers = 127.0.0.1:1\n")

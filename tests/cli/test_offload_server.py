@@ -92,6 +92,7 @@ def test_password_is_asked_for_and_not_shown(tmp_path: Path) -> None:
     assert list(json.loads(file.read_text())["users"]) == ["alice"]
 
 
+@pytest.mark.full
 def test_port_zero_prints_the_real_one(files: list[object], tmp_path: Path) -> None:
     token = run("add-token", tmp_path / "tokens.toml", "tom").stdout.strip()
     with running(*files, "--port", 0, "--tokens", tmp_path / "tokens.toml") as url:

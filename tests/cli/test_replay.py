@@ -177,6 +177,7 @@ def test_a_letter_that_cannot_go_back_does_not_block_those_behind_it(
     assert "0 dead letters replayed" in run("replay", file, dead, "--to", small).stdout
 
 
+@pytest.mark.full
 def test_a_topic_that_may_not_be_written_to_stops_it(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
     """Nothing is passed over that the operator can mend."""
     topic, dead = new_topic(1), new_topic(1)
@@ -221,6 +222,7 @@ def test_a_fatal_error_of_the_client_names_the_letter(broker: KafkaBroker, new_t
     assert {each.value() for each in records(broker, topic, 5)} == set(VALUES)
 
 
+@pytest.mark.full
 def test_the_present_time_may_be_given(broker: KafkaBroker, new_topic: "NewTopic", file: Path) -> None:
     topic, dead = new_topic(1), new_topic(1)
     send(broker, topic, VALUES[0])

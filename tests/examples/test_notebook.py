@@ -31,6 +31,7 @@ def run() -> dict[str, Any]:
     return names
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["memory", "broker"])
 def test_the_notebook(
     broker: KafkaBroker, topic: str, place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

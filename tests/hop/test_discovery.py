@@ -52,6 +52,7 @@ def announcements() -> Iterator[Announcements]:
         yield Announcements(broker)
 
 
+@pytest.mark.full
 def test_the_last_record_counts_whatever_the_clock_of_its_writer(announcements: Announcements) -> None:
     broker = announcements.broker
     broker.create_topic(METADATA_TOPIC)

@@ -106,6 +106,7 @@ def test_records_that_hop_client_forwards(topic: str, new_hop: NewHop, read: Any
     assert [message for message, _ in hop.read(topic)] == [Blob(bytes(size))] * 2
 
 
+@pytest.mark.full
 def test_other_formats_come_as_bytes(topic: str, new_hop: NewHop, read: Any) -> None:
     hop = new_hop()
     xml = b'<voe:VOEvent xmlns:voe="x" ivorn="ivo://a" role="test" version="2.0"><Who/></voe:VOEvent>'
@@ -128,6 +129,7 @@ def test_test_messages(topic: str, client: Clients, new_hop: NewHop, size: int) 
     assert ("_test", b"true") in metadata.headers
 
 
+@pytest.mark.full
 def test_placeholder_is_what_hop_client_writes(
     topic: str, client: Clients, new_hop: NewHop, read: Any, offload_server: OffloadServer
 ) -> None:
@@ -147,6 +149,7 @@ def test_placeholder_is_what_hop_client_writes(
         assert dict(message.headers())["_format"] == b"external"
 
 
+@pytest.mark.full
 def test_endpoint_announced_with_a_slash(  # noqa: PLR0917, pytest passes them by name
     topic: str, client: Clients, new_hop: NewHop, read: Any, offload_server: OffloadServer, announce: Announce
 ) -> None:
@@ -190,6 +193,7 @@ def test_sizes_at_the_limit_of_the_topic(
     assert [len(message.value()) for message in read(topic, 5)] == sizes
 
 
+@pytest.mark.full
 def test_three_megabytes_stay_in_the_record_where_the_topic_takes_them(
     new_topic: NewTopic, client: Clients, new_hop: NewHop, read: Any
 ) -> None:
@@ -207,6 +211,7 @@ def test_three_megabytes_stay_in_the_record_where_the_topic_takes_them(
     assert [message.content for message, _ in new_hop().read(topic)] == [bytes(LARGE)] * 2
 
 
+@pytest.mark.full
 def test_content_ids(topic: str, client: Clients, read: Any) -> None:
     producer = client(Producer, **{"large.message.id": "content"})
     for key in (b"a", b"a", b"b"):

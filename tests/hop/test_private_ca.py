@@ -60,6 +60,7 @@ def hop_client(url: str, **environment: str) -> str:
     return done.stdout.strip() or done.stderr.strip().splitlines()[-1]
 
 
+@pytest.mark.full
 def test_hop_client_forgets_the_bundle_in_its_second_round(reference: str, certificate: tuple[Path, Path]) -> None:
     assert "CERTIFICATE_VERIFY_FAILED" in hop_client(reference, REQUESTS_CA_BUNDLE=str(certificate[0]))
 

@@ -17,7 +17,7 @@ from serde_chain.testing.services import KafkaBroker
 from tests.hop.conftest import Announce, Clients, NewHop, NewTopic
 from tests.hop.public_service import PublicService, running
 
-pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
+pytestmark = [pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP"), pytest.mark.full]
 
 LARGE = 3_000_000
 

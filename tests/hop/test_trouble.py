@@ -33,7 +33,7 @@ from serde_chain.testing.services import KafkaBroker, OffloadServer
 from tests.hop.conftest import Announce, Clients, NewHop, NewTopic
 from tests.refusing_broker import silent
 
-pytestmark = pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP")
+pytestmark = [pytest.mark.filterwarnings("ignore:Large message offload service is bare HTTP"), pytest.mark.full]
 
 LARGE = bytes(3_000_000)
 SLOW: Any = {"linger.ms": 100}

@@ -57,6 +57,7 @@ def test_memory_of_freed_columns_is_used_again_and_no_other() -> None:
         compiled_part.keep(72 << 20)
 
 
+@pytest.mark.full
 def test_records_taken_out_of_a_list_meanwhile_are_read() -> None:
     """Without the interpreter's lock, other threads change the list, and its records' memory would be another's."""
     chain = reader(BYTES)
@@ -93,6 +94,7 @@ def test_lists_grow_into_kept_memory() -> None:
     assert resource.getrusage(resource.RUSAGE_THREAD).ru_minflt - before < 400
 
 
+@pytest.mark.full
 def test_a_first_record_is_no_measure_of_all() -> None:
     """Memory is reserved for all records by those read so far, and never for more than all of them have."""
     chain = reader(BYTES)

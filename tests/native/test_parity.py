@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,6 +15,7 @@ from tests.stages.avro.test_ugly_schemas import records
 from tests.stages.avro.ugly import Ugly
 
 
+@pytest.mark.full
 @settings(max_examples=examples(1000))
 @given(st.randoms(use_true_random=False))
 def test_equals_fastavro(random: Random) -> None:
@@ -25,6 +27,7 @@ def test_equals_fastavro(random: Random) -> None:
             ways.compare_read(mutant(random, data))
 
 
+@pytest.mark.full
 @settings(max_examples=examples(500))
 @given(st.randoms(use_true_random=False))
 def test_columns_equal_those_of_fastavro(random: Random) -> None:
@@ -38,6 +41,7 @@ def test_columns_equal_those_of_fastavro(random: Random) -> None:
         ways.compare_columns(damaged, columns=random.sample(names, random.randrange(len(names)) + 1))
 
 
+@pytest.mark.full
 @settings(max_examples=examples(300))
 @given(st.randoms(use_true_random=False))
 def test_another_schema_equals_fastavro(random: Random) -> None:
@@ -50,6 +54,7 @@ def test_another_schema_equals_fastavro(random: Random) -> None:
     ways.compare_columns([*good, *bad], case.reader)
 
 
+@pytest.mark.full
 @settings(max_examples=examples(500))
 @given(st.randoms(use_true_random=False))
 def test_arrays_are_written_as_fastavro_writes_their_rows(random: Random) -> None:

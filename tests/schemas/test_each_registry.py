@@ -140,6 +140,7 @@ def test_an_unknown_schema_is_the_records_fault(peer: Peer, chains: tuple[Make, 
     assert caught.value.about_record
 
 
+@pytest.mark.full
 def test_a_registry_that_is_down_is_not_the_records_fault(peer: Peer, chains: tuple[Make, Make], topic: str) -> None:
     with pytest.raises(SchemaRegistryError, match="did not answer") as caught:
         chains[1]("avro", {peer.address: NOWHERE})(peer.unknown, value_of(topic))

@@ -93,6 +93,7 @@ def value_of(topic: str) -> RecordContext:
     return RecordContext(topic, "value", [])
 
 
+@pytest.mark.full
 @COMPRESSIONS
 def test_avro_is_read_both_ways(
     java: Java, settings: dict[str, object], chains: tuple[Make, Make], topic: str, compression: str
@@ -130,6 +131,7 @@ def test_json_is_read_both_ways(
     assert json.loads(deserializer.deserialize(topic, ours).getPayload()) == VALUE
 
 
+@pytest.mark.full
 @COMPRESSIONS
 def test_protobuf_is_read_both_ways(
     java: Java, settings: dict[str, object], chains: tuple[Make, Make], topic: str, compression: str

@@ -65,6 +65,7 @@ def doubling(levels: int, leaf: str) -> Any:
 AVRO: Final = {"value.deserializer": "avro", "avro.schema": json.dumps(doubling(26, "null"))}
 
 
+@pytest.mark.full
 def test_avro_types_that_double() -> None:
     """Of less than 3 kB, with which one byte became more than 4 GB."""
     assert len(AVRO["avro.schema"]) < 3000

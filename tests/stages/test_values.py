@@ -569,6 +569,7 @@ def test_what_msgpack_takes_is_said(value: Any) -> None:
         SerializerChain.from_config({"value.serializer": "msgpack"})({"value": value})
 
 
+@pytest.mark.full
 def test_other_bytes_than_npy_are_named() -> None:
     with pytest.raises(DecodeError, match="do not begin with 93 4E 55"):
         DeserializerChain.from_config({"value.deserializer": "npy"})(b'{"id": 1}')

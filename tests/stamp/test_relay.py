@@ -90,6 +90,7 @@ def test_records_are_copied_with_time_and_index(config: dict[str, Any], new_topi
     assert (report.records, report.counts) == (33, {})
 
 
+@pytest.mark.full
 def test_it_goes_on_where_it_was(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(), new_topic()
     assert stamp(config, source, target, until_end=True) == 0
@@ -180,6 +181,7 @@ def test_a_newer_relay_takes_over(config: dict[str, Any], new_topic: NewTopic, f
     assert check(config, target).counts == {}
 
 
+@pytest.mark.full
 def test_an_emptied_target_keeps_its_index(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(), new_topic()
     fill(source, [{"value": b"%d" % number} for number in range(5)])
@@ -236,6 +238,7 @@ class TestWhatIsRefused:
             stamp(config, source, target, until_end=True)
         assert read(config, target) == []
 
+    @pytest.mark.full
     def test_a_transaction_is_not_left_open(
         self, config: dict[str, Any], new_topic: NewTopic, fill: Fill, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -288,6 +291,7 @@ def test_the_command(config: dict[str, Any], new_topic: NewTopic, fill: Fill, tm
         assert run("--config", file, *wrong).returncode == 2
 
 
+@pytest.mark.full
 def test_a_record_that_the_broker_refuses_at_first(config: dict[str, Any], new_topic: NewTopic, fill: Fill) -> None:
     source, target = new_topic(1), new_topic(1)
     fill(source, [{"value": b"%d" % number} for number in range(5)])

@@ -39,6 +39,7 @@ def kept(new_topic: NewTopic) -> Callable[..., str]:
     return lambda partitions=1: new_topic(partitions, {"retention.ms": "-1"})
 
 
+@pytest.mark.full
 def test_a_topic_without_frames_is_searched_as_before(
     kept: Callable[..., str], config: dict[str, Any], fill: Fill
 ) -> None:

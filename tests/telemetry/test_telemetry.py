@@ -141,6 +141,7 @@ def test_without_it_all_calls_are_there() -> None:
     assert observer("fetch", None, None)(len, "abc") == 3
 
 
+@pytest.mark.full
 def test_payloads_of_real_records(broker: KafkaBroker, topic: str) -> None:
     result = run("clients", broker.bootstrap_servers, topic)
     assert result["delivered"] == ["None"] * 3

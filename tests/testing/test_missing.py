@@ -75,6 +75,7 @@ def test_no_pyspark_for_the_jars(monkeypatch: pytest.MonkeyPatch) -> None:
         jars.jars("kafka")
 
 
+@pytest.mark.full
 def test_jars_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SERDE_CHAIN_CACHE", str(tmp_path / "cache"))
     # Every host is refused by a proxy at which nothing listens.

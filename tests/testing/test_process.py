@@ -239,6 +239,7 @@ def test_a_killed_service_restarts_with_its_ports_and_files() -> None:
     assert not folder.exists()
 
 
+@pytest.mark.full
 def test_a_taken_port_is_replaced_by_another(monkeypatch: pytest.MonkeyPatch) -> None:
     taken, free = free_ports(2)
     offers = iter([[taken], [free]])

@@ -30,6 +30,7 @@ class Elsewhere(SchemaRegistry):
         return self._address
 
 
+@pytest.mark.full
 def test_a_registry_that_never_answers_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         client = Elsewhere(silent.getsockname()[1]).client(timeout_s=0.2)

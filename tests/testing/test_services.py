@@ -163,6 +163,7 @@ with S3Server(folder=pathlib.Path(sys.argv[1])) as server:
 """
 
 
+@pytest.mark.full
 def test_an_s3_server_that_is_killed_keeps_its_folder(tmp_path: Path) -> None:
     arguments = str(tmp_path / "s3")
     killed = subprocess.run([sys.executable, "-c", _KEEPS, arguments], capture_output=True, text=True, check=False)
@@ -176,6 +177,7 @@ def test_an_s3_server_that_is_killed_keeps_its_folder(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 def test_folders_outside_the_s3_servers_are_left_alone(tmp_path: Path) -> None:
     folder = tmp_path / "s3"
     with S3Server(folder=folder) as server:

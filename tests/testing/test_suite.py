@@ -117,6 +117,7 @@ def test_a_fault_is_found(tmp_path: Path, fault: str, test: str) -> None:
     assert f"TestShift::{test}" in said
 
 
+@pytest.mark.full
 def test_missing_settings_fail_once(tmp_path: Path) -> None:
     code, said = results(
         tmp_path, "from serde_chain.testing import SerializerTests\n\nclass TestIt(SerializerTests): ...\n"

@@ -37,6 +37,9 @@ from serde_chain.testing.services import KafkaBroker
 from tests.cli.browse.conftest import OpenPages, png, produce
 from tests.cli.conftest import COMMAND, environment
 
+# Faults and attacks; the ordinary way has tests of its own.
+pytestmark = pytest.mark.full
+
 DEEP = 900
 
 

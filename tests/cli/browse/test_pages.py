@@ -48,6 +48,7 @@ def test_records_with_what_they_are(open_pages: OpenPages, config: dict[str, Any
     assert '<span class="bad">' in ask(checked).text
 
 
+@pytest.mark.full
 def test_a_record_with_its_value_and_its_bytes(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     produce(config, topic, ("M 51", {"name": HOSTILE, "noise": os.urandom(2000).hex()}), headers=[("band", b"g")])
     ask = open_pages(config, topic)
@@ -75,6 +76,7 @@ def test_a_record_with_its_value_and_its_bytes(open_pages: OpenPages, config: di
     assert ask("/records/0/0/image?field=.name").status == 404
 
 
+@pytest.mark.full
 def test_images_are_shown_and_nothing_else_is(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     config |= {"value.serializers": "bytes, large-message", "value.deserializers": "large-message, bytes"}
     svg = f"<svg xmlns='http://www.w3.org/2000/svg'>{HOSTILE}</svg>".encode()
@@ -197,6 +199,7 @@ def test_references_are_followed_by_the_rules_of_readers(
     assert ask("/records/0/0/payload").status == 502
 
 
+@pytest.mark.full
 def test_a_store_that_is_down(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     store = FaultyStore(open_store("memory", {}))
     config["large.message.payload.store.class"] = store
@@ -320,6 +323,7 @@ def test_gaps_of_transactions(open_pages: OpenPages, broker: KafkaBroker, topic:
     assert "no record has this offset" in ask("/records/0/1").text
 
 
+@pytest.mark.full
 def test_a_broker_that_is_not_there(open_pages: OpenPages) -> None:
     answer = open_pages({"bootstrap.servers": "127.0.0.1:1"}, "images", 2)("/")
     assert answer.status == 502
@@ -344,6 +348,7 @@ def with_fields(config: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+@pytest.mark.full
 def test_fields_in_the_store_are_fetched_when_they_are_opened(
     open_pages: OpenPages, config: dict[str, Any], topic: str, tmp_path: Path
 ) -> None:

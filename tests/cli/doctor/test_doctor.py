@@ -111,6 +111,7 @@ def cluster(broker: KafkaBroker, new_topic: NewTopic, s3_server: S3Server, bucke
     return make
 
 
+@pytest.mark.full
 def test_nothing_is_found_on_a_sound_cluster(cluster: Make) -> None:
     sound = cluster()
     checks = sound.examined()
@@ -124,6 +125,7 @@ def test_nothing_is_found_on_a_sound_cluster(cluster: Make) -> None:
     store.close()
 
 
+@pytest.mark.full
 def test_nothing_is_written_unasked(cluster: Make, tmp_path: Path) -> None:
     looked = cluster(**odd(tmp_path))
     assert looked.wrong(tries=False) == []
@@ -247,6 +249,7 @@ def test_one_payload_says_nothing_about_the_store(cluster: Make, tmp_path: Path)
     assert found.message == "1 of the newest 2 records is unreadable, but not the last one of a partition"
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_is_no_problem_of_records(cluster: Make) -> None:
     looked = cluster(**{"s3.endpoint.url": "http://127.0.0.1:1", "value.serializers": None})
     [found] = [check for check in looked.wrong() if check.name == "records"]
@@ -254,6 +257,7 @@ def test_a_store_that_is_away_is_no_problem_of_records(cluster: Make) -> None:
     assert found.records == ()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("store", ["kafka", "local"])
 def test_nothing_is_found_with_other_stores(cluster: Make, tmp_path: Path, store: str) -> None:
     (tmp_path / "payloads").mkdir()
@@ -504,6 +508,7 @@ def test_a_bucket_that_keeps_the_payloads_of_deleted_records(
     assert looked.wrong() == []
 
 
+@pytest.mark.full
 def test_topics_with_different_retentions_in_one_bucket(cluster: Make, new_topic: NewTopic) -> None:
     looked = cluster()
     longer = new_topic(1, {"retention.ms": str(60 * DAY_MS)})
@@ -523,6 +528,7 @@ def test_topics_with_different_retentions_in_one_bucket(cluster: Make, new_topic
     assert "if no other topic's payloads need the longer one" in str(checks[looked.topic].change)
 
 
+@pytest.mark.full
 def test_a_payload_topic_that_keeps_the_payloads_of_deleted_records(cluster: Make) -> None:
     looked = cluster(**{"large.message.payload.store.class": "kafka", "value.deserializers": None})
     with closing(open_store("kafka", looked.config)) as store:
@@ -708,6 +714,7 @@ def test_a_look_that_is_interrupted_leaves_no_probe(cluster: Make, tmp_path: Pat
     assert not list((tmp_path / looked.topic).iterdir())
 
 
+@pytest.mark.full
 def test_what_a_user_may_not_do(broker: KafkaBroker, cluster: Make) -> None:
     looked = cluster(**broker.client_config("alice"))
     broker.allow("alice", ["READ"], topic=looked.topic)
@@ -912,6 +919,7 @@ def test_mistakes_are_reported_with_their_lines(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.full
 def test_a_broker_that_is_not_there_is_one_check(tmp_path: Path) -> None:
     path = write({"bootstrap.servers": "127.0.0.1:1", "value.serializers": "bytes"}, tmp_path)
     done = run_process("doctor", path, "t", "--timeout", 2, code=1)
@@ -921,6 +929,7 @@ def test_a_broker_that_is_not_there_is_one_check(tmp_path: Path) -> None:
     assert "Connection refused" in broker
 
 
+@pytest.mark.full
 def test_the_store_of_fields_is_checked_as_that_of_values(cluster: Make) -> None:
     chains: dict[str, object] = {
         "value.serializers": "large-fields, json, zstd",

@@ -55,6 +55,7 @@ def produce(doctor: Doctor, **settings: object) -> None:
         producer.produce(doctor.topic, {"id": 1}, key="M 51")
 
 
+@pytest.mark.full
 def test_keys_and_values_apart(doctor: Doctor) -> None:
     produce(doctor)
     checks = doctor.schemas()
@@ -76,6 +77,7 @@ def test_keys_and_values_apart(doctor: Doctor) -> None:
     assert "Avro string is not registered under the subject" in both["key schema"].message
 
 
+@pytest.mark.full
 def test_a_reader_sees_the_latest_version(doctor: Doctor) -> None:
     produce(doctor)
     for name in ("key.serializer", "value.serializer", "avro.schema"):
@@ -89,6 +91,7 @@ def test_a_reader_sees_the_latest_version(doctor: Doctor) -> None:
     assert other.message == "Avro schemas are named by records"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("kind", ["confluent", "apicurio"])
 def test_compatibility_is_asked_for_and_nothing_is_registered(doctor: Doctor, kind: str) -> None:
     if kind == "apicurio":

@@ -355,6 +355,7 @@ def test_a_full_client_is_waited_for(config: dict[str, Any], topic: str) -> None
     asyncio.run(main())
 
 
+@pytest.mark.full
 def test_no_room_for_too_long_is_an_error(config: dict[str, Any], topic: str) -> None:
     async def main() -> None:
         settings = {

@@ -277,6 +277,7 @@ def test_partitions_that_were_given_back_while_a_record_could_not_be_read_are_re
     assert sorted(values) == sorted(VALUES * 2)
 
 
+@pytest.mark.full
 def test_the_end_of_another_partition_in_front_does_not_end_the_wait(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", store: Store
 ) -> None:

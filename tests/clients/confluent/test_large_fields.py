@@ -72,6 +72,7 @@ def objects(store: FaultyStore, topic: str) -> int:
     return sum(1 for _ in inner(store).list(topic))
 
 
+@pytest.mark.full
 def test_records_come_back_in_order(config: dict[str, Any], store: FaultyStore, topic: str) -> None:
     produced(config, topic)
     assert objects(store, topic) == COUNT + COUNT // 2 * 2

@@ -218,6 +218,7 @@ def test_small_records_do_not_wait_for_an_answer(
         producer.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("more", [{}, {"enable.idempotence": True}], ids=["", "idempotent"])
 def test_an_oversized_record_takes_no_small_ones_with_it(  # noqa: PLR0917, pytest passes them by name
     broker: KafkaBroker,

@@ -289,6 +289,7 @@ def test_a_group_hands_each_record_over_once_while_members_come_and_go(
         assert mine == values_of(number)
 
 
+@pytest.mark.full
 def test_a_member_that_waits_for_a_payload_serves_its_group(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", store: Gate
 ) -> None:
@@ -353,6 +354,7 @@ def test_what_failed_ahead_of_its_turn_is_tried_again_at_it(
     assert everything(consumer, "poll", 5) == values
 
 
+@pytest.mark.full
 def test_a_record_whose_partition_goes_in_the_middle_of_a_call_is_not_handed_over(
     broker: KafkaBroker, topic: str, new_consumer: "NewConsumer", store: Gate
 ) -> None:

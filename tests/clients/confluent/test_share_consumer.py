@@ -190,6 +190,7 @@ def test_without_its_dead_letter_topic_a_record_is_released(
         assert raw.delivery_count() == 2
 
 
+@pytest.mark.full
 def test_a_store_that_is_away_releases_the_record(
     config: Config, topic: str, produce: Callable[..., None], s3_server: S3Server, bucket: str
 ) -> None:
@@ -383,6 +384,7 @@ def test_no_record_is_lost_or_doubled_when_signals_end_the_waiting_call(
     assert rest_of(config, topic, produce) == []
 
 
+@pytest.mark.full
 def test_ctrl_c_at_any_point_of_a_poll(config: Config, topic: str, produce: Callable[..., None]) -> None:
     found: list[Any] = []
     point = interrupts = 0
@@ -466,6 +468,7 @@ def test_what_ctrl_c_leaves_is_released_by_close(
     assert rest_of(config, topic, produce) == [large(0)]
 
 
+@pytest.mark.full
 def test_a_store_that_comes_back(config: Config, topic: str, produce: Callable[..., None], tmp_path: Path) -> None:
     folder, elsewhere = tmp_path / "payloads", tmp_path / "elsewhere"
     store = {"large.message.payload.store.class": "local", "local.path": str(folder)}

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from tests.conftest import NewTopic
     from tests.payload_stores.kafka.conftest import NewStore
 
+# Faults and attacks; the ordinary way has tests of its own.
+pytestmark = pytest.mark.full
+
 DATA = bytes(range(251)) * 12_000  # three chunks
 Records = list[tuple[bytes | None, bytes | None, list[Any]]]
 

@@ -117,6 +117,7 @@ def test_a_thread_that_cannot_be_started(new_store: "NewStore", monkeypatch: pyt
     assert store.download(store.publish("t", DATA)) == DATA
 
 
+@pytest.mark.full
 def test_a_forked_process_has_clients_of_its_own(new_store: "NewStore") -> None:
     store = new_store()
     reference = store.publish("t", DATA)

@@ -138,6 +138,7 @@ def test_expiration_is_the_topics_retention(broker: KafkaBroker, new_topic: "New
     assert store.unprepared(topic) is None
 
 
+@pytest.mark.full
 def test_chunks_are_as_large_as_the_topic_allows(
     broker: KafkaBroker, new_topic: "NewTopic", new_store: "NewStore"
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_topic_does_not_hold_its_own_payloads(topic: str, new_store: "NewStore
         new_store(**{"kafka.payload.topic": topic}).publish(topic, b"data")
 
 
+@pytest.mark.full
 def test_the_error_without_permission_has_the_command(broker: KafkaBroker, topic: str, new_store: "NewStore") -> None:
     store = new_store(**broker.client_config("alice"), **{"kafka.payload.topic": "{topic}.payloads"})
     with pytest.raises(PayloadAccessDeniedError) as caught:
@@ -234,6 +236,7 @@ def test_credentials_of_the_clients_cluster_are_not_sent_to_another(broker: Kafk
         open_store("kafka", {})
 
 
+@pytest.mark.full
 def test_a_topic_that_was_deleted_is_a_fault_of_the_world(
     broker: KafkaBroker, topic: str, new_store: "NewStore"
 ) -> None:
@@ -252,6 +255,7 @@ def test_a_topic_that_was_deleted_is_a_fault_of_the_world(
     new_store(**{"kafka.payload.topic": "{topic}.payloads"}).delete(reference)
 
 
+@pytest.mark.full
 def test_a_topic_that_is_deleted_while_a_producer_lives_is_made_again(
     broker: KafkaBroker, topic: str, new_store: "NewStore"
 ) -> None:
@@ -299,6 +303,7 @@ def test_librdkafka_logs_to_logging(capfd: pytest.CaptureFixture[str]) -> None:
     assert "%3|" not in capfd.readouterr().err
 
 
+@pytest.mark.full
 def test_a_wrong_password_is_not_a_broker_that_is_away(broker: KafkaBroker, topic: str, new_store: "NewStore") -> None:
     wrong = {**broker.client_config("alice"), "sasl.password": "not-hers", "kafka.payload.timeout.ms": 2000}
     store = new_store(**wrong)

@@ -26,6 +26,7 @@ def offsets(reference: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
+@pytest.mark.full
 def test_payloads_that_are_published_at_a_time_are_not_mixed(
     new_store: NewStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -61,6 +62,7 @@ class Nested(io.BytesIO):
         return super().read(size)
 
 
+@pytest.mark.full
 def test_a_stream_that_stops_does_not_stop_others(new_store: NewStore) -> None:
     """Otherwise a slow source would let uploads to its partition fail."""
     store = new_store(**{"kafka.payload.timeout.ms": 8000})
@@ -75,6 +77,7 @@ def test_a_stream_that_stops_does_not_stop_others(new_store: NewStore) -> None:
     assert all(first < offsets(each)[0] < last for each in references), "they have waited for the stream"
 
 
+@pytest.mark.full
 def test_a_stream_that_stops_leaves_others_within_their_deadlines(new_store: NewStore) -> None:
     """However long the store's own timeout is."""
     store = new_store(**{"kafka.payload.timeout.ms": 120_000})

@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
     from tests.payload_stores.offload_server.conftest import Message, NewMessage, Serve, Site
 
+# Faults and attacks; the ordinary way has tests of its own.
+pytestmark = pytest.mark.full
+
 OVERSIZED = "/topic/data+oversized"
 MAX_BYTES = 8 << 20
 

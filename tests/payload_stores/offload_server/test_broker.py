@@ -106,6 +106,7 @@ def test_client_that_may_not_ask(broker: KafkaBroker) -> None:
         acls.allows("alice", WRITE, "t", "")
 
 
+@pytest.mark.full
 def test_broker_that_is_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("payload_stores.offload_server.acls._ANSWER_SECONDS", 1.0)
     monkeypatch.setattr(announcement, "_SECONDS", 1.0)

@@ -85,6 +85,7 @@ def here(folder: Path, command: list[str], **changed: str) -> list[str]:
     return [argument for argument in command if argument != "--announce"]
 
 
+@pytest.mark.full
 def test_command_of_the_unit(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path)
     settings = unit()
@@ -100,6 +101,7 @@ def test_command_of_the_unit(tmp_path: Path) -> None:
     assert process.returncode == 0
 
 
+@pytest.mark.full
 def test_backup(tmp_path: Path, new_message: NewMessage) -> None:
     message, later = new_message(), new_message()
     with (

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import httpx2
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from payload_stores import PayloadStoreUnavailableError
@@ -75,6 +76,7 @@ def test_transfers_under_way(serve: Serve, new_message: NewMessage) -> None:
     assert scraped(url)["offload_requests_total", "topic", "POST", "none"] >= 2
 
 
+@pytest.mark.full
 def test_what_anybody_may_write_is_no_label(serve: Serve) -> None:
     url = serve(MemoryStore())
     for number in range(20):

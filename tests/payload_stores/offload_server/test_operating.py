@@ -79,6 +79,7 @@ def test_health_says_that_the_broker_is_away(serve: Serve) -> None:
     assert httpx2.get(url + "/live").status_code == 200
 
 
+@pytest.mark.full
 def test_health_that_takes_long_is_looked_at_once(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, message: Message
 ) -> None:

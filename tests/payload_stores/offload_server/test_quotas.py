@@ -61,6 +61,7 @@ def trickling(url: str, message: Message, count: int) -> Iterator[list[Raw]]:
             upload.close()
 
 
+@pytest.mark.full
 def test_one_user_does_not_take_all_transfers(serve: Serve, new_message: NewMessage) -> None:
     url = serve(MemoryStore(), Limits(idle_seconds=2.0, min_bytes_per_second=0))
     with trickling(url, new_message(bytes(5000)), 20), client_of(url, "bob", ELSEWHERE) as bob:
@@ -70,6 +71,7 @@ def test_one_user_does_not_take_all_transfers(serve: Serve, new_message: NewMess
             assert bob.get(message.path).status_code == 200
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(("share", "who"), [("user", "alice has 1"), ("address", "127.0.0.1 has 1")])
 def test_shares(serve: Serve, new_message: NewMessage, caplog: pytest.LogCaptureFixture, share: str, who: str) -> None:
     shares = {"transfers_per_user": 4, "transfers_per_address": 4, f"transfers_per_{share}": 1}
@@ -101,6 +103,7 @@ def test_uploads_below_the_least_rate(serve: Serve, new_message: NewMessage) -> 
         assert upload.answer()[0] == 408
 
 
+@pytest.mark.full
 def test_what_the_store_takes_does_not_count(serve: Serve, new_message: NewMessage) -> None:
     class Slow(MemoryStore):
         def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:

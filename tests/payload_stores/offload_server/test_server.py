@@ -284,6 +284,7 @@ def test_health_needs_no_authentication(site: Site) -> None:
     assert httpx2.post(site.server.url + "/health").status_code == 405
 
 
+@pytest.mark.full
 def test_restart_between_upload_and_download(new_message: NewMessage) -> None:
     with OffloadServer() as server, _client(server) as client:
         message = new_message(b"z" * 100_000)
@@ -297,6 +298,7 @@ def test_restart_between_upload_and_download(new_message: NewMessage) -> None:
         assert server.users["alice"] not in (server.folder / "offload-server.log").read_text()
 
 
+@pytest.mark.full
 def test_over_s3(s3_server: S3Server, bucket: str, new_message: NewMessage) -> None:
     with (
         OffloadServer(store="s3", store_config=s3_server.store_config(bucket)) as server,

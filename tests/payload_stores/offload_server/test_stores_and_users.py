@@ -134,6 +134,7 @@ def test_store_that_takes_a_failed_stream_for_good(
     assert store.deleted == ["memory:///t/half"]
 
 
+@pytest.mark.full
 def test_store_that_hangs(serve: Serve, client: httpx2.Client, new_message: NewMessage) -> None:
     store = Failing()
     url = serve(store, Limits(store_seconds=1.0))
@@ -145,6 +146,7 @@ def test_store_that_hangs(serve: Serve, client: httpx2.Client, new_message: NewM
     assert client.get(url + message.path).status_code == 404
 
 
+@pytest.mark.full
 def test_store_that_does_not_read(serve: Serve, client: httpx2.Client, new_message: NewMessage) -> None:
     class Sleeping(Failing):
         def publish_stream(self, topic: str, reader: BinaryIO, context: PublishContext | None = None) -> str:
@@ -158,6 +160,7 @@ def test_store_that_does_not_read(serve: Serve, client: httpx2.Client, new_messa
     assert store.gone.wait(10)
 
 
+@pytest.mark.full
 def test_too_many_at_once(serve: Serve, client: httpx2.Client, new_message: NewMessage) -> None:
     store = Failing()
     url = serve(store, Limits(transfers=1, idle_seconds=1.0))

@@ -431,6 +431,7 @@ def test_an_open_payload_can_be_sought(store: S3Store) -> None:
         assert file.read() == b""
 
 
+@pytest.mark.full
 def test_an_open_payload_that_is_renewed(store: S3Store) -> None:
     data = bytes(range(256)) * 100_000
     reference = store.publish("topic", data, CONTENT)

@@ -31,6 +31,9 @@ from payload_stores.s3 import S3Store
 from serde_chain.testing.services import S3Server
 from tests.payload_stores.lying import lying
 
+# Faults and attacks; the ordinary way has tests of its own.
+pytestmark = pytest.mark.full
+
 CONTENT = PublishContext("content")
 LARGE = 17 << 20
 

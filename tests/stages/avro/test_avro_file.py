@@ -184,6 +184,7 @@ def test_schemas_that_name_types_many_times_are_bounded_by_their_own_length() ->
         read(header(json.dumps(doubling(14))) + b"\x02\x00" + bytes(16))
 
 
+@pytest.mark.full
 def test_many_small_records_in_one_file() -> None:
     empty = {"type": "record", "name": "Empty", "fields": [{"name": "n", "type": "null"}]}
     assert read(file([{"n": None}] * 500, empty)) == [{"n": None}] * 500

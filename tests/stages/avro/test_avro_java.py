@@ -116,6 +116,7 @@ def test_there_are_cases_of_both_kinds(cases: list[Case]) -> None:
     assert 50 < refused < len(cases) * PER_SCHEMA / 2
 
 
+@pytest.mark.full
 def test_objects_are_resolved_as_in_java(cases: list[Case]) -> None:
     for seed, case in enumerate(cases):
         resolve, read = case.chains()

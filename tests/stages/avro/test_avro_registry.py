@@ -313,6 +313,7 @@ def silent() -> Iterator[int]:
             connection.close()
 
 
+@pytest.mark.full
 def test_a_registry_that_is_down_is_said_soon(silent: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         free = server.getsockname()[1]
@@ -333,6 +334,7 @@ def test_a_registry_that_is_down_is_said_soon(silent: int) -> None:
 # Bytes alone
 
 
+@pytest.mark.full
 def test_the_schema_bytes_is_written_as_confluents_clients_do(
     client: SchemaRegistryClient, writer: Make, reader: Make, topic: str
 ) -> None:

@@ -112,6 +112,7 @@ def jvm() -> Iterator[Any]:
         gateway.shutdown()
 
 
+@pytest.mark.full
 def test_java_ignores_the_same_logical_types(jvm: Any) -> None:
     """Avro's Java implementation without checks of names and defaults, as Confluent's readers use it."""
     avro, counts = jvm.org.apache.avro, {True: 0, False: 0}

@@ -247,6 +247,7 @@ def test_many_documents_have_a_limit(tmp_path: Path) -> None:
         pair({"json.schema.file": str(tmp_path / "0.json")})
 
 
+@pytest.mark.full
 def test_a_chain_of_references_needs_no_recursion(tmp_path: Path) -> None:
     for at in range(900):
         (tmp_path / f"{at}.json").write_text(json.dumps({"properties": {"a": {"$ref": f"{at + 1}.json"}}}))

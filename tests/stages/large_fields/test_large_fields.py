@@ -646,6 +646,7 @@ VALUES = st.fixed_dictionaries({
 })  # fmt: skip
 
 
+@pytest.mark.full
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.none() | VALUES, max_size=6), st.integers(1, 200), st.integers(0, 3))
 def test_batches_equal_single_records(config: dict[str, Any], values: list[Any], most: int, start: int) -> None:

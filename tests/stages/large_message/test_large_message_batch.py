@@ -133,6 +133,7 @@ def test_nor_does_the_cause_of_a_foreign_stages_error() -> None:
     assert b"secret" not in pickle.dumps(caught.value)
 
 
+@pytest.mark.full
 def test_one_deadline_for_all_that_is_held_together_and_another_for_the_next() -> None:
     hangs, release = threading.Event(), threading.Event()
 

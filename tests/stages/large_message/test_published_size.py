@@ -88,6 +88,7 @@ def stored(
     store.close()
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 def test_a_payload_larger_than_published_is_not_fetched(way: str, stored: Any) -> None:
     config, relay, placeholder, headers = stored

@@ -362,6 +362,7 @@ class Slow(io.BytesIO):
         return super().read(size)
 
 
+@pytest.mark.full
 def test_the_deadline_is_about_progress(store: FaultyStore) -> None:
     """A file that gives a block now and then takes longer than the time limit in all."""
     timeout_ms = 2000

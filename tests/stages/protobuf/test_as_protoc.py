@@ -93,6 +93,7 @@ def test_odd_files(tmp_path: Path, name: str) -> None:
     assert difference(said(pool_of(files), "a.proto"), said(ours, "a.proto")) == []
 
 
+@pytest.mark.full
 def test_protoc_reads_what_is_written(tmp_path: Path) -> None:
     """And finds the same messages in the same places, by which records name them."""
     count = 0

@@ -134,6 +134,7 @@ def test_nesting_is_bounded() -> None:
             deserializer()(nested(depth))
 
 
+@pytest.mark.full
 def test_a_value_nested_too_deep_is_refused() -> None:
     value: dict[str, Any] = {}
     for _ in range(20_000):
@@ -219,6 +220,7 @@ def test_descriptor_files_that_lack_something_are_refused(tmp_path: Path) -> Non
             )
 
 
+@pytest.mark.full
 @pytest.mark.timeout(30)
 def test_any_number_of_imports_may_be_missing() -> None:
     """In linear time: a product of their numbers would exceed the time limit."""

@@ -159,6 +159,7 @@ def test_every_schema_gives_the_same() -> None:
     every()
 
 
+@pytest.mark.full
 def test_every_schema_gives_the_same_in_another() -> None:
     @settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
     @given(with_fields(), st.data())
@@ -180,6 +181,7 @@ def test_every_schema_gives_the_same_in_another() -> None:
     every()
 
 
+@pytest.mark.full
 @settings(max_examples=examples(300), suppress_health_check=list(HealthCheck))
 @given(with_fields(), st.data())
 def test_damaged_records_give_the_same(sample: tuple[Any, list[bytes]], data: st.DataObject) -> None:
