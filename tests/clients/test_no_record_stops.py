@@ -36,6 +36,9 @@ from tests.test_every_stage import Case
 if TYPE_CHECKING:
     from tests.conftest import NewTopic
 
+# Hostile records; the ordinary way has tests of its own.
+pytestmark = pytest.mark.full
+
 # hop's store and format go with each other alone: tests/hop/test_no_record_stops.py.
 STORES = [name for name, case in CASES.items() if case.through_a_broker is not None]
 # Those that are only read: tests/wire/test_foreign.py.

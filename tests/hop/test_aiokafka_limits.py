@@ -30,6 +30,7 @@ async def send(broker: KafkaBroker, user: str, topic: str, *values: bytes) -> li
         return await asyncio.gather(*sent, return_exceptions=True)
 
 
+@pytest.mark.full
 def test_a_user_who_may_not_see_the_limit_does_not_offload(
     broker: KafkaBroker, new_topic: NewTopic, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -179,6 +179,7 @@ ONE: Final[dict[str, tuple[Any, Values]]] = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", ONE)
 @pytest.mark.parametrize("name", SETTINGS)
 def test_settings(registry: SchemaRegistry, name: str, stage: str) -> None:
@@ -220,6 +221,7 @@ def test_strict(registry: SchemaRegistry, name: str, native: str, *, strict: boo
     assert compare(Row("avro", schema, conf, {"avro.native": native}), values, registry, differs=differs)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", ONE)
 def test_registration(registry: SchemaRegistry, stage: str) -> None:
     """Without registering: refused while it is not there, and the same bytes as soon as it is."""
@@ -235,6 +237,7 @@ def test_registration(registry: SchemaRegistry, stage: str) -> None:
         assert write(values[0], ours_ctx(topic)) == expected
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("named", ["use.latest.version", "use.schema.id"])
 @pytest.mark.parametrize("stage", ["avro", "json"])
 def test_another_schema_than_ones_own(registry: SchemaRegistry, stage: str, named: str) -> None:
@@ -287,6 +290,7 @@ def references(stage: str, topic: str, client: SchemaRegistryClient) -> Schema:
     return Schema(json.dumps(whole), stage.upper(), found)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", ["avro", "json"])
 def test_references(registry: SchemaRegistry, stage: str) -> None:
     with registry.client() as client:
@@ -301,6 +305,7 @@ def test_references(registry: SchemaRegistry, stage: str) -> None:
         assert compare(Row(stage, schema, {}, {}), values, registry) == 2
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", ONE)
 @pytest.mark.parametrize(
     "conf",
@@ -343,6 +348,7 @@ BROKEN: Final = [
 ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("stage", ONE)
 def test_what_is_no_record(registry: SchemaRegistry, stage: str) -> None:
     schema, values = ONE[stage]

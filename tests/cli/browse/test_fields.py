@@ -4,6 +4,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from payload_stores import open_store
 from payload_stores.testing import FaultyStore
 from tests.cli.browse.conftest import OpenPages, produce
@@ -11,6 +13,7 @@ from tests.cli.browse.test_pages import PICTURE, link, with_fields
 from tests.cli.test_fits import fits, star
 
 
+@pytest.mark.full
 def test_images_are_fetched_for_a_list_on_request(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     store = FaultyStore(open_store("memory", {}))
     config = with_fields(config) | {"large.message.payload.store.class": store}

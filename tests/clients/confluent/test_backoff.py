@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from tests.clients.conftest import NewConsumer
     from tests.conftest import NewTopic
 
+# Faults; the ordinary way has tests of its own.
+pytestmark = pytest.mark.full
+
 VALUES = [b"0", b"1", b"2", b"3", b"4"]
 
 
