@@ -116,7 +116,6 @@ def test_young_tombstones_do_not_count(*, sweep: Sweep, config: Config, topic: s
     assert sizes(store, topic) == [0, 2]
 
 
-@pytest.mark.full
 def test_uncommitted_tombstones_do_not_count(
     *, sweep: Sweep, config: Config, topic: str, store: PayloadStore, broker: KafkaBroker
 ) -> None:
@@ -244,7 +243,6 @@ def test_malformed_placeholders_of_a_deleted_key(sweep: Sweep, config: Config, t
     assert "1 unreadable placeholders" in report.warnings[-1]
 
 
-@pytest.mark.full
 def test_a_null_value_is_a_tombstone_in_compacted_topics_only(
     *, sweep: Sweep, config: Config, topic: str, new_topic: "NewTopic", send: Send, store: PayloadStore
 ) -> None:
