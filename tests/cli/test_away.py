@@ -49,6 +49,7 @@ def fill(broker: KafkaBroker, topic: str, count: int, value: Callable[[int], byt
 def test_a_store_that_is_not_there(
     broker: KafkaBroker, s3_server: S3Server, bucket: str, topic: str, tmp_path: Path
 ) -> None:
+    """The commands wait for the store as long as those of users."""
     s3 = {
         "value.serializers": "bytes, large-message",
         "value.deserializers": "large-message, bytes",
@@ -203,6 +204,7 @@ def test_a_look_at_a_million_records_reads_few_of_them(
 
 @pytest.mark.full
 def test_a_registry_that_is_not_there(broker: KafkaBroker, topic: str, tmp_path: Path) -> None:
+    """The commands wait for the registry as long as those of users."""
     avro = {"schema.registry.url": AWAY, "avro.schema": SCHEMA}
     path = configured(broker, tmp_path, **{"value.serializers": "avro", "value.deserializers": "avro"}, **avro)
     [line] = run_process("produce", path, topic, stdin='{"id": 1}', code=1).stderr.splitlines()

@@ -28,6 +28,7 @@ def test_the_program(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    """It draws its pictures out of some Spark queries."""
     monkeypatch.setattr(example, "KafkaBroker", lambda: nullcontext(broker))
     monkeypatch.setattr(example, "spark_session", lambda _name: nullcontext(spark))
     folder = tmp_path / "not there yet"

@@ -341,6 +341,7 @@ def test_a_store_that_fails_ends_it_and_it_goes_on(
     checkpoint: Path,
     store: PayloadStore,
 ) -> None:
+    """By Spark, tasks are repeated before the first migration ends."""
     source, copy = new_topic(1), new_topic(1)
     send(source, *map(payload, range(5)))
     blocked = Path(target["local.path"])

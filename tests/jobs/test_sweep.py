@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 def test_orphans_go_and_what_is_in_use_stays(
     *, sweep: Sweep, config: Config, topic: str, send: Send, store: PayloadStore, folder: Path
 ) -> None:
+    """By Spark, it is often the first query of a session."""
     send(topic, b"small", *map(payload, range(3)), None)
     used = stored(store, topic)
     orphans = {store.publish(topic, payload(number)) for number in (10, 11)}
@@ -518,6 +519,7 @@ def test_ids_may_begin_with_anything(
     bucket: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """By Spark, each sweep is several queries."""
     monkeypatch.setattr(shares, "_PAYLOADS_OF_PART", 2)
     config |= {"large.message.payload.store.class": kind, **settings_of(kind, s3_server, bucket)}
     with closing(open_store(kind, config)) as store:

@@ -103,6 +103,7 @@ def test_shared_payloads_stay(
 
 
 def test_young_tombstones_do_not_count(*, sweep: Sweep, config: Config, topic: str, store: PayloadStore) -> None:
+    """By Spark, each sweep is several queries."""
     now = time.time_ns() // 1_000_000
     with Producer({**config, "large.message.id": "content"}) as producer:
         for key, number, ages in ((b"young", 0, [5]), (b"old", 1, [-5]), (b"young again", 2, [-5, 5])):

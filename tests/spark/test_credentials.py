@@ -96,6 +96,7 @@ def write(spark: SparkSession, config: dict[str, Any], payload: bytes) -> list[R
 def test_credentials_that_expire_are_renewed_on_executors(
     spark: SparkSession, config: dict[str, Any], guard: Guard, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Each query starts a program for credentials in the workers."""
     keys, asked, program, profile = (tmp_path / name for name in ("keys", "asked", "program.py", "config"))
     program.write_text(PROGRAM.format(asked=str(asked), keys=str(keys)))
     profile.write_text(f"[default]\ncredential_process = {sys.executable} {program}\n")

@@ -179,6 +179,7 @@ def test_an_s3_server_that_is_killed_keeps_its_folder(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_folders_outside_the_s3_servers_are_left_alone(tmp_path: Path) -> None:
+    """A second server on a folder waits for the end of the first one before it is refused."""
     folder = tmp_path / "s3"
     with S3Server(folder=folder) as server:
         for method in ("PUT", "DELETE"):

@@ -31,6 +31,7 @@ def config(broker: KafkaBroker, topic: str, s3_server: S3Server, bucket: str, tm
 
 @pytest.mark.parametrize("width", [390, 1280])
 def test_from_the_list_to_an_image(width: int, config: Path, topic: str, browser: Browser) -> None:
+    """A browser loads several pages."""
     with browsing(config, topic) as link, browser.new_page(viewport={"width": width, "height": 844}) as page:
         faults = watched(page)
         page.goto(link)
@@ -108,6 +109,7 @@ def test_a_row_that_could_not_be_expanded_is_asked_for_again(config: Path, topic
 def test_every_page_fits_a_telephone(
     broker: KafkaBroker, config: Path, topic: str, browser: Browser, scheme: Any
 ) -> None:
+    """A browser loads every page."""
     broker.create_topic(f"{topic}-{'x' * (249 - len(topic) - 1)}")  # as long as Kafka allows
     with (
         browsing(config, topic) as link,
@@ -135,6 +137,7 @@ def test_every_page_fits_a_telephone(
 
 
 def test_the_pictures_on_the_page(config: Path, topic: str, browser: Browser, tmp_path: Path) -> None:
+    """A browser starts, and draws several pages."""
     with browsing(config, topic) as link:
         draw(browser, link, tmp_path)
     for name in NAMES:
