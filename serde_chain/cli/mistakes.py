@@ -58,32 +58,27 @@ def check_config(source: Config | str | Path) -> Checked:
         lines = lines_of(path, text)
     resolved: Resolved | None = None
     try:
-        loaded = configuration.load(source)
-        resolved = _resolved(loaded)
-        errors = _distinct(_all(loaded, resolved))
+        resolved, errors = mistakes(configuration.load(source))
     except ConfigError as error:  # a key that cannot be translated
         errors = [error]
     found = [Finding.mistake(error, lines.get(error.context.get("key", ""))) for error in errors]
     found.sort(key=lambda each: each.where["line"] or sys.maxsize)
-    return Checked(None if found else resolved, found)
+    return Checked(resolved, found)
 
 
-def mistakes(config: Config) -> list[ContextualError]:
+def mistakes(config: Config) -> tuple[Resolved | None, list[ContextualError]]:
     """Find everything that a producer or a consumer would refuse in a configuration.
 
     Args:
         config: Flat configuration.
 
     Returns:
-        An error for each mistake, without duplicates.
+        The resolved configuration, None if it has mistakes; and an error for each mistake, without duplicates.
     """
-    loaded = configuration.load(config)
-    return _distinct(_all(loaded, _resolved(loaded)))
-
-
-def _distinct(errors: Iterable[ContextualError]) -> list[ContextualError]:
-    """Errors without duplicates: several chains may show the same mistake."""
-    return list({str(error): error for error in errors}.values())
+    resolved = _resolved(config)
+    # Several chains may show the same mistake.
+    errors = {str(error): error for error in _all(config, resolved)}
+    return None if errors else resolved, list(errors.values())
 
 
 def _resolved(config: Config) -> Resolved | None:

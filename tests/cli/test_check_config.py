@@ -312,7 +312,7 @@ def test_what_a_stage_refuses_by_itself_is_reported_beside_other_mistakes(tmp_pa
 
 def test_a_package_that_is_missing_is_reported_beside_other_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography.hazmat.primitives.ciphers.aead", None)
-    wrong = mistakes({"value.serializers": "strng, encrypt", "encryption.keys": "k = env:KEY"})
+    _, wrong = mistakes({"value.serializers": "strng, encrypt", "encryption.keys": "k = env:KEY"})
     assert [type(error) for error in wrong] == [ConfigError, MissingDependencyError]
     assert "serde-chain[encryption]" in str(wrong[1])
 
@@ -330,7 +330,7 @@ class Tagged(Serializer[bytes]):
 
 
 def test_a_package_that_the_options_require_is_reported_once() -> None:
-    wrong = mistakes({"value.serializers": [Tagged], "linger.ms": -4})
+    _, wrong = mistakes({"value.serializers": [Tagged], "linger.ms": -4})
     assert [type(error) for error in wrong] == [MissingDependencyError, ConfigError]
 
 
@@ -403,13 +403,14 @@ def test_an_idempotent_producer_that_gives_up_soon(tmp_path: Path, settings: str
     ids=["path", "name", "store", "misspelt"],
 )
 def test_keys_of_a_missing_stage_are_no_second_mistake(settings: dict[str, object], expected: list[str]) -> None:
-    wrong = list(map(str, mistakes({"bootstrap.servers": "broker:9092", "mask.byte": 1, **settings})))
+    _, found = mistakes({"bootstrap.servers": "broker:9092", "mask.byte": 1, **settings})
+    wrong = list(map(str, found))
     assert len(wrong) == len(expected)
     assert all(text in message for text, message in zip(expected, wrong, strict=True))
 
 
 def test_a_key_of_the_client_is_checked_beside_a_missing_stage() -> None:
-    wrong = mistakes({"value.serializers": "absent.package.Mask", "linger.ms": -4})
+    _, wrong = mistakes({"value.serializers": "absent.package.Mask", "linger.ms": -4})
     assert [error.context.get("key") for error in wrong] == ["value.serializers", "linger.ms"]
 
 

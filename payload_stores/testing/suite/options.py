@@ -38,5 +38,6 @@ def check_options(
         make()
     declared = tuple(declared)
     missing = sorted(name for name in seen if not any(option.matches(name) for option in declared))
-    missing = [] if UNDECLARED in declared else missing
-    assert not missing, f"{label} reads {', '.join(missing)}, not in its `options`: users could not set it"
+    assert UNDECLARED in declared or not missing, (
+        f"{label} reads {', '.join(missing)}, not in its `options`: users could not set it"
+    )
