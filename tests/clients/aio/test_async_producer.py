@@ -208,11 +208,10 @@ def test_many_small_records_leave_the_loop_to_others(
     assert max(after - before for before, after in itertools.pairwise([0, *turns, 200])) <= 10
 
 
-def test_a_coroutine_that_sleeps_goes_on_within_twenty_milliseconds_of_small_records(
+def test_a_coroutine_that_sleeps_goes_on_within_ten_milliseconds_of_small_records(
     config: dict[str, Any], topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What it costs is several turns of the loop: its timer ends in one, it goes on in the next, and reports of
-    deliveries may come between."""
+    """What it costs is several turns of the loop: its timer ends in one, and it goes on in the next."""
     clock = itertools.count()
     # A tenth of a millisecond each time that it is looked at.
     monkeypatch.setattr("serde_chain.clients.event_loop._now", lambda: next(clock) / 10_000)
@@ -220,8 +219,11 @@ def test_a_coroutine_that_sleeps_goes_on_within_twenty_milliseconds_of_small_rec
 
     async def main() -> None:
         loop = asyncio.get_running_loop()
-        async with AsyncProducer(config) as producer:
-            await (await producer.produce(topic, b"first"))
+        # Reports of deliveries take turns of the loop too, as many as the broker likes: they come afterwards.
+        async with AsyncProducer({**config, "linger.ms": 100_000}) as producer:
+            first = await producer.produce(topic, b"first")
+            await producer.flush(SECONDS)
+            await first
             monkeypatch.setattr(loop, "time", lambda: next(clock) / 10_000)
 
             async def other() -> None:
@@ -233,12 +235,13 @@ def test_a_coroutine_that_sleeps_goes_on_within_twenty_milliseconds_of_small_rec
             task = asyncio.create_task(other())
             deliveries = [await producer.produce(topic, b"small") for _ in range(2000)]
             task.cancel()
-            await asyncio.gather(*deliveries)
             monkeypatch.undo()
+            await producer.flush(SECONDS)
+            await asyncio.gather(*deliveries)
 
     asyncio.run(main())
     assert len(pauses) > 10
-    assert max(pauses) <= 0.02
+    assert max(pauses) <= 0.01
 
 
 def test_a_slow_stage_does_not_hold_up_the_loop(config: dict[str, Any], topic: str) -> None:
