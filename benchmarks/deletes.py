@@ -13,8 +13,8 @@ from typing import Any, Final, Literal
 from benchmarks.harness import Row, Table, per_second
 from payload_stores import PublishContext, open_store
 from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
-from serde_chain.jobs.folders import Folder, IdRange, ListedPayload, list_folders
 from serde_chain.jobs.manifest import Manifest
+from serde_chain.jobs.payload_folders import Folder, IdRange, ListedPayload, list_folders
 from tests.servers.versitygw import VersityGateway
 
 _PAYLOADS: Final = 2_000

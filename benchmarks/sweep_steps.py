@@ -11,10 +11,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, TypeVar
 
-from serde_chain.jobs.folders import ListedPayload
 from serde_chain.jobs.local.sweeping import LocalSweep
+from serde_chain.jobs.payload_folders import ListedPayload
 from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepEngine, SweepReport, run_sweep
-from serde_chain.jobs.topics import Ends
+from serde_chain.jobs.topic_bounds import Ends
 from tests.memory import peak_bytes, reset_peak
 
 T = TypeVar("T")

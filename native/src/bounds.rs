@@ -6,7 +6,7 @@ use crate::wire::{Cursor, Refused, Result};
 /// Each level takes some stack. Python decides about values of more, and of more levels than it reads.
 const MOST_LEVELS: usize = 200;
 
-/// Refuse a record of more parts, by the rule of `serde_chain.schemas.parts`, or of items that take no bytes.
+/// Refuse a record of more parts, by the rule of `serde_chain.schemas.part_budget`, or of items that take no bytes.
 pub fn check(schema: &Schema, body: &[u8], most: usize) -> Result<()> {
     let mut walk = Walk { schema, cursor: Cursor::new(body), left: most };
     walk.pass(schema.root, MOST_LEVELS)

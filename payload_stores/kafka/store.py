@@ -31,9 +31,9 @@ from payload_stores.ids import DIGEST_PREFIX, sha256_digest
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, MOST_PATH_BYTES, ROOM, Publication, cut
 from payload_stores.kafka.payload import Payload
+from payload_stores.kafka.payload_topics import PayloadTopic, PayloadTopics
 from payload_stores.kafka.place import Place
 from payload_stores.kafka.scan import Stored, scan
-from payload_stores.kafka.topics import PayloadTopic, PayloadTopics
 from payload_stores.kafka.writer import OwnWriter
 from payload_stores.multipart import open_ranges, read_parts, released, stream_digest
 from payload_stores.options import Option, integer, text

@@ -288,7 +288,7 @@ def _is_local(engine: str, master: str | None, conf: tuple[str, ...], file: Path
         return engine == _LOCAL
     if find_spec("pyspark") is None:
         return True
-    from serde_chain.jobs.topics import count_records
+    from serde_chain.jobs.topic_bounds import count_records
 
     return count_records(file, topics) <= _MOST_LOCAL
 

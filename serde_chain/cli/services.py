@@ -54,7 +54,7 @@ def services(  # noqa: PLR0917, click passes them by name
     folder, and the next start has them again. Requires a Java runtime (17 or newer); the first start downloads Kafka.
     """
     from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
-    from serde_chain.testing.services.folders import lock_folder, unlock
+    from serde_chain.testing.services.data_folder import lock_folder, unlock
 
     kafka = {"Kafka": port, "Kafka with users": port + 1}
     with ExitStack() as stack:
@@ -100,7 +100,7 @@ def services(  # noqa: PLR0917, click passes them by name
 
 def _check(ports: Mapping[str, int | None], folder: Path) -> None:
     """Refuse ports and folders before the first server is started."""
-    from serde_chain.testing.services.folders import wait_for_folders
+    from serde_chain.testing.services.data_folder import wait_for_folders
     from serde_chain.testing.services.ports import require_free
 
     taken: dict[int, str] = {}

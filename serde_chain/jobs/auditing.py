@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from serde_chain.jobs.references import END, WHOLE, ReferencePlan, plan_reading
-from serde_chain.jobs.topics import named_topics
+from serde_chain.jobs.reference_plan import END, WHOLE, ReferencePlan, plan_reading
+from serde_chain.jobs.topic_bounds import named_topics
 
 __all__ = ["AuditReport", "Problem", "plan_audit"]
 

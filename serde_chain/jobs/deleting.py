@@ -11,8 +11,8 @@ from typing import Final, NamedTuple, Self
 
 from payload_stores.errors import PayloadStoreError
 from payload_stores.threads import DaemonPool
-from serde_chain.jobs.folders import Folder, ListedPayload, pages_of
 from serde_chain.jobs.manifest import Manifest
+from serde_chain.jobs.payload_folders import Folder, ListedPayload, pages_of
 
 __all__ = ["IN_FLIGHT", "Deleted", "Deleter"]
 

@@ -21,8 +21,8 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Record
 from serde_chain.errors import ContextualError, DecodeError
-from serde_chain.jobs.folders import is_plain, names_in, names_of
-from serde_chain.jobs.references import END, WHOLE, ReferencePlan
+from serde_chain.jobs.payload_folders import is_plain, names_in, names_of
+from serde_chain.jobs.reference_plan import END, WHOLE, ReferencePlan
 from serde_chain.record import VALUE, RecordContext, remove_headers
 from serde_chain.self_describing import AutoDeserializer
 from serde_chain.stages.large_fields.read import LargeFieldsDeserializer, moved_fields
@@ -147,8 +147,8 @@ class Found:
         field: The field: ``key`` or ``value``.
         moved: The record's fields that its header names.
         reference: The reference, once read.
-        names: The names of its payload (:func:`~serde_chain.jobs.folders.names_of`); of an unreadable placeholder,
-            those of all payloads to which it may refer.
+        names: The names of its payload (:func:`~serde_chain.jobs.payload_folders.names_of`); of an unreadable
+            placeholder, those of all payloads to which it may refer.
         kind: The class of the error, if the placeholder is unreadable or the payload has a problem.
         message: Its message.
         malformed: Whether the placeholder itself is unreadable, to any reader.

@@ -14,7 +14,14 @@ from serde_chain.clients.confluent.producer import limited
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import DESCRIBE, ERROR_POLICY
 from serde_chain.errors import ConfigError
-from serde_chain.jobs.references import CHAINS, FIELDS, as_written, moves_fields, stages_that_read, stages_that_write
+from serde_chain.jobs.reference_plan import (
+    CHAINS,
+    FIELDS,
+    as_written,
+    moves_fields,
+    stages_that_read,
+    stages_that_write,
+)
 from serde_chain.record import VALUE
 from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH, with_content_ids

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice, pairwise
 from typing import Final
 
-from serde_chain.jobs.folders import Folder, IdRange
+from serde_chain.jobs.payload_folders import Folder, IdRange
 
 __all__ = ["MOST_PARTS", "estimate", "parts_of"]
 

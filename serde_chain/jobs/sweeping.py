@@ -28,10 +28,10 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.config import resolve
 from serde_chain.errors import ConfigError, JobError
 from serde_chain.jobs.deleting import IN_FLIGHT, Deleter
-from serde_chain.jobs.folders import Folder, ListedPayload, folders_of, stores_of
 from serde_chain.jobs.manifest import Manifest
-from serde_chain.jobs.references import ReferencePlan, open_readers, plan_reading
-from serde_chain.jobs.topics import (
+from serde_chain.jobs.payload_folders import Folder, ListedPayload, folders_of, stores_of
+from serde_chain.jobs.reference_plan import ReferencePlan, open_readers, plan_reading
+from serde_chain.jobs.topic_bounds import (
     READ_COMMITTED,
     READ_UNCOMMITTED,
     Ends,

@@ -16,7 +16,6 @@ from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import http_settings
 from serde_chain.schemas.deadline import one_deadline, within_deadline
-from serde_chain.schemas.references import collected
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     TIMEOUT_S,
@@ -28,6 +27,7 @@ from serde_chain.schemas.registry import (
     unusable_id,
 )
 from serde_chain.schemas.schema_id import GlobalId, SchemaKey
+from serde_chain.schemas.schema_references import collected
 
 __all__ = ["GLOBAL_ID", "ID_BYTES", "OPTIONS", "USE_ID", "ApicurioRegistry"]
 

@@ -15,7 +15,6 @@ from payload_stores.plugins import require
 from serde_chain.errors import UNKNOWN_SCHEMA, ConfigError, SchemaRegistryError
 from serde_chain.schemas import http_settings
 from serde_chain.schemas.deadline import one_deadline, within_deadline
-from serde_chain.schemas.references import collected
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     REFERENCES,
@@ -31,6 +30,7 @@ from serde_chain.schemas.registry import (
     within_context,
 )
 from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.schemas.schema_references import collected
 
 __all__ = ["OPTIONS", "ConfluentRegistry"]
 

@@ -16,8 +16,8 @@ from payload_stores.signals import let_through
 from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
 from serde_chain.record import Context
 from serde_chain.schemas.deadline import one_deadline
-from serde_chain.schemas.references import REFERENCES, OwnReference
 from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.schemas.schema_references import REFERENCES, OwnReference
 
 __all__ = [
     "AUTO_REGISTER",

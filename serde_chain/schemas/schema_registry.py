@@ -15,7 +15,6 @@ from serde_chain.schemas.confluent import ConfluentRegistry
 from serde_chain.schemas.deadline import one_deadline
 from serde_chain.schemas.framing import APICURIO, CONFLUENT, GLUE, HEADER, NONE, Apicurio, Confluent, Framing, Glue
 from serde_chain.schemas.glue import GlueRegistry
-from serde_chain.schemas.references import OwnReference
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     LATEST_TTL,
@@ -29,6 +28,7 @@ from serde_chain.schemas.registry import (
     RegisteredSchema,
     SchemaRegistry,
 )
+from serde_chain.schemas.schema_references import OwnReference
 from serde_chain.transfer import Lookups, Transfer
 
 __all__ = [

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from serde_chain.spark.reading.dataframes import decode as decode
     from serde_chain.spark.reading.dataframes import decode_kafka as decode_kafka
     from serde_chain.spark.reading.metadata import entry_metadata as entry_metadata
-    from serde_chain.spark.reading.references import resolve as resolve
-    from serde_chain.spark.reading.references import resolve_record as resolve_record
+    from serde_chain.spark.reading.resolve import resolve as resolve
+    from serde_chain.spark.reading.resolve import resolve_record as resolve_record
     from serde_chain.spark.reading.sql import register as register
     from serde_chain.spark.reading.unreadable import dead_letters as dead_letters
     from serde_chain.spark.writing.sink import encode as encode
@@ -34,7 +34,7 @@ else:
             ".reading.columns": "deserialize deserialize_udf",
             ".reading.dataframes": "decode decode_kafka",
             ".reading.metadata": "entry_metadata",
-            ".reading.references": "resolve resolve_record",
+            ".reading.resolve": "resolve resolve_record",
             ".reading.sql": "register",
             ".reading.unreadable": "dead_letters",
             ".writing.sink": "encode encode_kafka offload serialize serialize_udf",

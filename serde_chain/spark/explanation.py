@@ -16,7 +16,7 @@ from serde_chain.spark.chains.portable import load
 from serde_chain.spark.columns.frame import types_of
 from serde_chain.spark.fields.planning import FieldsPlan
 from serde_chain.spark.reading.engine import why_not_compiled
-from serde_chain.spark.reading.records import plan_records
+from serde_chain.spark.reading.planning import plan_records
 from serde_chain.spark.writing.engine import choose_writing
 from serde_chain.spark.writing.plan import open_setup, with_defaults
 from serde_chain.stages.avro.stage import AvroDeserializer

@@ -13,7 +13,7 @@ from payload_stores.plugins import require
 from serde_chain.arrow import BatchForm
 from serde_chain.base import Buffer, PartsSerializer, PlainDeserializer
 from serde_chain.errors import DecodeError, EncodeError
-from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget
+from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget
 
 __all__ = ["ArrowDeserializer", "ArrowSerializer"]
 

@@ -14,7 +14,7 @@ from payload_stores.signals import let_through
 from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer
 from serde_chain.errors import DecodeError, EncodeError, without_data
 from serde_chain.schemas.nesting import MAX_DEPTH, check_depth, in_order
-from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget
+from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget
 
 __all__ = ["BsonDeserializer", "BsonSerializer"]
 

@@ -15,7 +15,7 @@ from payload_stores.plugins import require
 from serde_chain.base import Buffer, PlainDeserializer, PlainSerializer
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.schemas.nesting import MAX_DEPTH, check_depth, in_order
-from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget
+from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget
 
 __all__ = ["MsgpackDeserializer", "MsgpackSerializer"]
 

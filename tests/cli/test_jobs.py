@@ -295,7 +295,7 @@ def test_auto_is_local_without_pyspark_and_for_few_records(
     file: Path, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = [jobs._MOST_LOCAL, jobs._MOST_LOCAL + 1]
-    monkeypatch.setattr("serde_chain.jobs.topics.count_records", lambda *_: counts.pop(0))
+    monkeypatch.setattr("serde_chain.jobs.topic_bounds.count_records", lambda *_: counts.pop(0))
     assert jobs._is_local("auto", None, (), file, topic)
     assert not jobs._is_local("auto", None, (), file, topic)
     assert not jobs._is_local("auto", "local[2]", (), file, topic)

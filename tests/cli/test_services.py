@@ -13,7 +13,7 @@ from payload_stores import open_store
 from serde_chain import Consumer, Producer
 from serde_chain.cli.commands import commands
 from serde_chain.testing.services import KafkaBroker
-from serde_chain.testing.services.folders import wait_for_folders
+from serde_chain.testing.services.data_folder import wait_for_folders
 from serde_chain.testing.services.ports import port_answers
 from tests.cli.conftest import COMMAND, chosen_ports, environment, run_process, services_running
 

@@ -17,9 +17,9 @@ from payload_stores.testing import FaultyStore
 from serde_chain import jobs
 from serde_chain.clients.confluent import partitions
 from serde_chain.errors import JobError
-from serde_chain.jobs import topics
-from serde_chain.jobs.folders import Folder
+from serde_chain.jobs import topic_bounds
 from serde_chain.jobs.local import sweeping
+from serde_chain.jobs.payload_folders import Folder
 from serde_chain.testing.services import S3Server
 from tests.jobs.conftest import Config, Send, Sweep, payload, stored
 
@@ -133,8 +133,8 @@ def test_clients_are_made_once_per_sweep(
         return partitions.make_client(kind, *arguments)
 
     monkeypatch.setattr(sweeping, "_PAGE", 1)
-    monkeypatch.setattr(topics, "make_client", make)
-    monkeypatch.setattr(topics, "PartitionReader", partial(Counted, made))
+    monkeypatch.setattr(topic_bounds, "make_client", make)
+    monkeypatch.setattr(topic_bounds, "PartitionReader", partial(Counted, made))
     send(topic, payload(0))
     for number in range(3):
         memory.publish(topic, payload(number))

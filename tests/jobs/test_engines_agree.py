@@ -31,7 +31,7 @@ from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.codec import Record
 from serde_chain.errors import JobError
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.references import open_readers, plan_reading
+from serde_chain.jobs.reference_plan import open_readers, plan_reading
 from serde_chain.spark import jobs as spark_jobs
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.kip1159 import MARKER

@@ -11,7 +11,7 @@ from serde_chain import ConfigError, DeserializerChain, Producer, RecordContext,
 from serde_chain.errors import JobError
 from serde_chain.jobs import MigrateReport
 from serde_chain.jobs.migration_plan import plan_migration
-from serde_chain.jobs.references import plan_reading
+from serde_chain.jobs.reference_plan import plan_reading
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.wire.large_fields import HEADER
 from tests.jobs.conftest import Audit, Config, Migrate, Sweep, payload, stored

@@ -9,7 +9,7 @@ from typing import Any
 from serde_chain import RecordContext, SerializerChain
 from serde_chain.codec import Record
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.references import WHOLE, open_readers, plan_reading
+from serde_chain.jobs.reference_plan import WHOLE, open_readers, plan_reading
 
 PAYLOAD = 4 << 20
 COUNT = 16

@@ -12,7 +12,7 @@ import pytest
 from payload_stores import PayloadStore, PublishContext, SupportsListRange, open_store
 from payload_stores.memory import MemoryStore
 from serde_chain.jobs import shares
-from serde_chain.jobs.folders import Folder, IdRange, list_folders
+from serde_chain.jobs.payload_folders import Folder, IdRange, list_folders
 from serde_chain.testing.services import S3Server
 
 LATER = datetime.now(UTC) + timedelta(days=1)

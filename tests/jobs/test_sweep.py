@@ -33,8 +33,8 @@ from payload_stores.local import LocalStore
 from serde_chain import ConfigError, Consumer, Producer, RecordContext, SerializerChain
 from serde_chain.errors import JobError
 from serde_chain.jobs import shares
-from serde_chain.jobs.folders import names_in, names_of
 from serde_chain.jobs.local import sweeping
+from serde_chain.jobs.payload_folders import names_in, names_of
 from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.kip1159 import MARKER
 from serde_chain.wire.large_fields import HEADER as FIELDS

@@ -26,7 +26,7 @@ from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.arrow.nested import objects
 from serde_chain.errors import ConfigError, SerializationError
-from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
+from serde_chain.schemas.part_budget import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.rows import branch_namer
 from serde_chain.stages.avro.decimal import readable

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import fastavro
 
 from serde_chain.errors import ConfigError
-from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
+from serde_chain.schemas.part_budget import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.batch import refusal
 from serde_chain.stages.avro.arrow.types import arrow_type
 from serde_chain.stages.avro.decimal import logical_readers

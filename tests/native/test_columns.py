@@ -17,7 +17,7 @@ import pytest
 
 from serde_chain import DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
-from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE
+from serde_chain.schemas.part_budget import FREE_PARTS, PARTS_PER_BYTE
 from serde_chain.stages.avro.arrow.batch import refusal
 from serde_chain.stages.avro.decimal import logical_readers
 from serde_chain.stages.avro.native import Native, library

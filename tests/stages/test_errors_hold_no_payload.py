@@ -11,7 +11,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 from serde_chain import DeserializerChain, RecordContext, SerializationError, SerializerChain
 from serde_chain.errors import shape_of, without_data
-from serde_chain.spark.reading.values import converter
+from serde_chain.spark.reading.python_values import converter
 
 pa = pytest.importorskip("pyarrow")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from serde_chain.testing.services import folders
+from serde_chain.testing.services import data_folder
 from serde_chain.testing.services.errors import ServiceStartError
 from serde_chain.testing.services.ports import HOST, can_bind, free_ports, http_answers, port_answers
 from serde_chain.testing.services.process import Service, ServiceProcess
@@ -112,7 +112,7 @@ def eventually(condition: Callable[[], bool], seconds: float = 10) -> bool:
 
 
 def test_a_kept_folder_is_of_one_server_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "WAIT_SECONDS", 0)
+    monkeypatch.setattr(data_folder, "WAIT_SECONDS", 0)
     with HttpServer(folder=tmp_path) as server:
         with pytest.raises(ServiceStartError, match=f"another one uses {tmp_path}. End it, or choose another folder"):
             HttpServer(folder=tmp_path).start()
@@ -132,7 +132,7 @@ def test_a_kept_folder_is_free_when_the_server_of_a_killed_program_has_ended(
         assert parent.stdout.readline() == "ready\n"
         parent.kill()
     with monkeypatch.context() as patched:
-        patched.setattr(folders, "WAIT_SECONDS", 0)
+        patched.setattr(data_folder, "WAIT_SECONDS", 0)
         with pytest.raises(ServiceStartError, match="another one uses"):
             SlowServer(folder=folder).start()
     (tmp_path / "end").touch()

@@ -21,9 +21,10 @@ from starlette.routing import Route
 
 from payload_stores.errors import ContextualError
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.cli.browse.fields import Seen, stored_fields
+from serde_chain.cli.browse.blocking_iterators import in_steps
 from serde_chain.cli.browse.filters import Filter
 from serde_chain.cli.browse.formats import Formats
+from serde_chain.cli.browse.large_fields import Seen, stored_fields
 from serde_chain.cli.browse.looks import look, misfit
 from serde_chain.cli.browse.payloads import Payloads, blocks
 from serde_chain.cli.browse.preview import (
@@ -39,9 +40,8 @@ from serde_chain.cli.browse.rendering import pieces, templates
 from serde_chain.cli.browse.responses import attached, displayed, download, no_icon, saved, static
 from serde_chain.cli.browse.search import FilteredList
 from serde_chain.cli.browse.sizes import Sizes, stored_bytes
-from serde_chain.cli.browse.steps import in_steps
 from serde_chain.cli.browse.topic import AbandonedError, ListedRecord, Page, Patience, Readers, Scan, Topic, asked
-from serde_chain.cli.browse.topics import TopicFacts, TopicQueries
+from serde_chain.cli.browse.topic_queries import TopicFacts, TopicQueries
 from serde_chain.cli.files import as_file, file_name, suffix_of
 from serde_chain.cli.inspect_topic import formats_of
 from serde_chain.cli.outline import tree

@@ -27,7 +27,7 @@ from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.config import resolve, with_settings
 from serde_chain.errors import ConfigError
 from serde_chain.handles import PayloadHandle
-from serde_chain.schemas.parts import MAX_PARTS
+from serde_chain.schemas.part_budget import MAX_PARTS
 from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
 from serde_chain.wire.large_fields import Path

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.errors import ContextualError
 from payload_stores.threads import DaemonPool
-from serde_chain.cli.browse.fields import HEAD, Seen, seen
+from serde_chain.cli.browse.large_fields import HEAD, Seen, seen
 from serde_chain.cli.browse.payloads import Payloads
 from serde_chain.cli.browse.topic import Patience
 from serde_chain.cli.records import RecordUnavailableError

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from serde_chain.cli.browse.fields import stored_fields
+from serde_chain.cli.browse.large_fields import stored_fields
 from serde_chain.cli.browse.sizes import stored_bytes
 from serde_chain.cli.outline import as_size, cut, summary
 

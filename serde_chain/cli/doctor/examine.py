@@ -8,10 +8,10 @@ from typing import Final
 
 from serde_chain.cli.doctor.base import TIMEOUT_S, CheckContext, Checks
 from serde_chain.cli.doctor.offline import offline, short_delivery_times
-from serde_chain.cli.doctor.records import readers
-from serde_chain.cli.doctor.schemas import schemas
-from serde_chain.cli.doctor.stores import journal, stores
-from serde_chain.cli.doctor.topics import cleanup, clocks, dead_letters, permissions, sizes, topics
+from serde_chain.cli.doctor.record_checks import readers
+from serde_chain.cli.doctor.schema_checks import schemas
+from serde_chain.cli.doctor.store_checks import journal, stores
+from serde_chain.cli.doctor.topic_checks import cleanup, clocks, dead_letters, permissions, sizes, topics
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.mistakes import check_config
 from serde_chain.config import Config

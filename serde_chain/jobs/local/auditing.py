@@ -14,10 +14,10 @@ from serde_chain.codec import Record
 from serde_chain.config import Config
 from serde_chain.jobs.auditing import AuditReport, Problem, plan_audit
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.local.records import is_marked, read_records
-from serde_chain.jobs.references import open_readers
+from serde_chain.jobs.local.topic_records import is_marked, read_records
+from serde_chain.jobs.reference_plan import open_readers
 from serde_chain.jobs.scratch import Scratch
-from serde_chain.jobs.topics import READ_COMMITTED, TopicBounds
+from serde_chain.jobs.topic_bounds import READ_COMMITTED, TopicBounds
 
 __all__ = ["Problems", "audit"]
 

@@ -12,13 +12,13 @@ from serde_chain import config as configuration
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.folders import IdRange, ListedPayload, list_folders, pages_of
 from serde_chain.jobs.local import dead_keys
 from serde_chain.jobs.local.dead_keys import DeadKeys
-from serde_chain.jobs.local.records import is_marked, read_records
+from serde_chain.jobs.local.topic_records import is_marked, read_records
+from serde_chain.jobs.payload_folders import IdRange, ListedPayload, list_folders, pages_of
 from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepReport, Unreadable, run_sweep
-from serde_chain.jobs.topics import READ_COMMITTED, READ_UNCOMMITTED, Ends
+from serde_chain.jobs.topic_bounds import READ_COMMITTED, READ_UNCOMMITTED, Ends
 
 __all__ = ["LocalSweep", "sweep"]
 

@@ -16,8 +16,8 @@ from serde_chain.clients.window_reader import marker_headers
 from serde_chain.spark.arguments import FAILFAST
 from serde_chain.spark.chains import worker as chains
 from serde_chain.spark.fields.plan import FetchPlan
+from serde_chain.spark.udfs.growing_steps import Steps
 from serde_chain.spark.udfs.memory import give_back_at_once
-from serde_chain.spark.udfs.steps import Steps
 from serde_chain.wire.large_fields import HEADER
 
 __all__ = ["fetch_batches"]

@@ -10,9 +10,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from serde_chain.config import Config
 from serde_chain.jobs.auditing import AuditReport, Problem, plan_audit
-from serde_chain.jobs.topics import READ_COMMITTED, TopicBounds
+from serde_chain.jobs.topic_bounds import READ_COMMITTED, TopicBounds
 from serde_chain.spark.chains.portable import load
-from serde_chain.spark.jobs.topics import TopicReader, spark_errors
+from serde_chain.spark.jobs.topic_records import TopicReader, spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 
 __all__ = ["audit"]

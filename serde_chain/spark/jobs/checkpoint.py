@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 
 from serde_chain.errors import JobError
 from serde_chain.jobs.migrating import State
-from serde_chain.spark.jobs.topics import spark_errors
+from serde_chain.spark.jobs.topic_records import spark_errors
 
 __all__ = ["SparkCheckpoint"]
 

@@ -8,8 +8,8 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession, functions
 
 from serde_chain.jobs.sweeping import Scope
-from serde_chain.jobs.topics import READ_COMMITTED, READ_UNCOMMITTED, Ends
-from serde_chain.spark.jobs.topics import TopicReader, spark_errors
+from serde_chain.jobs.topic_bounds import READ_COMMITTED, READ_UNCOMMITTED, Ends
+from serde_chain.spark.jobs.topic_records import TopicReader, spark_errors
 
 __all__ = ["DeadKeys"]
 
@@ -84,7 +84,7 @@ class DeadKeys:
             return rows if rows.count() else None
 
     def without(self, rows: DataFrame) -> DataFrame:
-        """The rows of :class:`~serde_chain.spark.jobs.topics.Referring` that count.
+        """The rows of :class:`~serde_chain.spark.jobs.topic_records.Referring` that count.
 
         A dead key's records before its tombstone do not; an unreadable placeholder counts all the same.
         """

@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 
 from payload_stores.plugins import require
-from serde_chain.jobs.folders import ListedPayload, pages_of
+from serde_chain.jobs.payload_folders import ListedPayload, pages_of
 from serde_chain.jobs.sweeping import store_failed
 from serde_chain.spark.jobs.plan import LISTED, ListingPlan
 from serde_chain.spark.jobs.worker import listed_schema

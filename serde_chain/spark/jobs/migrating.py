@@ -18,7 +18,7 @@ from serde_chain.jobs.migration_plan import Done, MigratePlan, plan_migration
 from serde_chain.spark.chains.portable import load
 from serde_chain.spark.jobs.checkpoint import SparkCheckpoint
 from serde_chain.spark.jobs.plan import CopyPlan
-from serde_chain.spark.jobs.topics import spark_errors
+from serde_chain.spark.jobs.topic_records import spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 from serde_chain.spark.udfs.make import make_udf
 

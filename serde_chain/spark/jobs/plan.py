@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from serde_chain.jobs.folders import IdRange
 from serde_chain.jobs.migration_plan import MigratePlan
-from serde_chain.jobs.references import ReferencePlan
+from serde_chain.jobs.payload_folders import IdRange
+from serde_chain.jobs.reference_plan import ReferencePlan
 
 __all__ = ["LISTED", "CopyPlan", "FindPlan", "ListingPlan"]
 
 LISTED: Final = "name bigint, reference string, size bigint, modified bigint, folder int"
-"""The columns of a :class:`~serde_chain.jobs.folders.ListedPayload`."""
+"""The columns of a :class:`~serde_chain.jobs.payload_folders.ListedPayload`."""
 
 
 @dataclass(frozen=True)

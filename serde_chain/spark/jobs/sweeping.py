@@ -19,16 +19,16 @@ from payload_stores.base import SupportsListRange
 from payload_stores.plugins import require
 from serde_chain.config import Config
 from serde_chain.jobs.deleting import IN_FLIGHT
-from serde_chain.jobs.folders import IdRange, ListedPayload, list_folders
+from serde_chain.jobs.payload_folders import IdRange, ListedPayload, list_folders
 from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.shares import parts_of
 from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepReport, Unreadable, run_sweep
-from serde_chain.jobs.topics import READ_UNCOMMITTED, Ends
+from serde_chain.jobs.topic_bounds import READ_UNCOMMITTED, Ends
 from serde_chain.spark.chains.portable import load
 from serde_chain.spark.jobs.dead_keys import DeadKeys
 from serde_chain.spark.jobs.listing import PayloadPages, list_on_executors
 from serde_chain.spark.jobs.plan import LISTED, ListingPlan
-from serde_chain.spark.jobs.topics import Referring, TopicReader, spark_errors
+from serde_chain.spark.jobs.topic_records import Referring, TopicReader, spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 
 __all__ = ["SparkSweep", "sweep"]

@@ -13,8 +13,8 @@ from payload_stores.plugins import require
 from serde_chain.codec import Record
 from serde_chain.jobs.copying import Copied, copy_partition
 from serde_chain.jobs.finding import Found, ReferenceFinder
-from serde_chain.jobs.folders import folders_of, list_folders, pages_of, stores_of
-from serde_chain.jobs.references import open_readers
+from serde_chain.jobs.payload_folders import folders_of, list_folders, pages_of, stores_of
+from serde_chain.jobs.reference_plan import open_readers
 from serde_chain.spark.chains import worker as chains
 from serde_chain.spark.jobs.plan import CopyPlan, FindPlan, ListingPlan
 from serde_chain.spark.udfs.memory import give_back_at_once

@@ -26,7 +26,7 @@ from serde_chain.spark.prerequisites import check_packages, check_worker_python
 from serde_chain.spark.reading.engine import Choice
 from serde_chain.spark.reading.functions import read_field, run_in_workers
 from serde_chain.spark.reading.native import crossing, is_bad, message, read_natively
-from serde_chain.spark.reading.records import RecordsPlan, plan_records
+from serde_chain.spark.reading.planning import RecordsPlan, plan_records
 from serde_chain.spark.reading.unreadable import ERROR, RAW, raw_records
 from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
 

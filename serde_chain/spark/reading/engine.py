@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession, functions
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import schema_id
 from serde_chain.schemas.framing import Framing
-from serde_chain.schemas.parts import MAX_PARTS
+from serde_chain.schemas.part_budget import MAX_PARTS
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     HEADER,

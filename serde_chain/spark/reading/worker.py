@@ -22,10 +22,10 @@ from serde_chain.record import KEY, VALUE, Context
 from serde_chain.spark.arguments import FAILFAST
 from serde_chain.spark.chains import worker as chains
 from serde_chain.spark.chains.plan import FieldPlan, ReadPlan
-from serde_chain.spark.reading.values import converter
+from serde_chain.spark.reading.python_values import converter
+from serde_chain.spark.udfs.growing_steps import Steps
 from serde_chain.spark.udfs.memory import give_back_at_once
 from serde_chain.spark.udfs.retries import RETRIES, Retries
-from serde_chain.spark.udfs.steps import Steps
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
 __all__ = ["decode_batches"]

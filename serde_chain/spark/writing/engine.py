@@ -18,8 +18,8 @@ from serde_chain.spark.arguments import ARROW, FAILFAST, NATIVE
 from serde_chain.spark.columns.types import as_nullable
 from serde_chain.spark.prerequisites import has_arrow_udfs
 from serde_chain.spark.spark_avro import changes_dates, type_of_from_avro, unwritable
-from serde_chain.spark.writing.fields import MovePlan, plan_moves
 from serde_chain.spark.writing.fitting import misfit
+from serde_chain.spark.writing.large_fields import MovePlan, plan_moves
 from serde_chain.spark.writing.plan import plan_offload
 from serde_chain.stages.avro.stage import AvroSerializer, AvroWay
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer

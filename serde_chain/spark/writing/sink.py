@@ -28,7 +28,7 @@ from serde_chain.spark.prerequisites import check_packages, check_worker_python,
 from serde_chain.spark.udfs.make import make_udf
 from serde_chain.spark.udfs.retries import RETRIES
 from serde_chain.spark.writing.engine import WritingChoice, check_fits_pandas, check_takes, choose_writing
-from serde_chain.spark.writing.fields import MovePlan
+from serde_chain.spark.writing.large_fields import MovePlan
 from serde_chain.spark.writing.native import size_beside_value, write_natively
 from serde_chain.spark.writing.plan import WritePlan, asking, limited, open_setup, plan_offload, with_defaults
 from serde_chain.spark.writing.topic_limits import SinkLimits

@@ -7,8 +7,8 @@ item. Records of all other schemas are bounded by their own length and need no c
 
 A third kind is bounded by its length and still too large: types that use other types twice double at each level.
 
-Parts are counted because they become objects (:mod:`serde_chain.schemas.parts`). The schema alone limits how far the
-parts of its values may exceed what their bytes pay for (:func:`excess_parts`).
+Parts are counted because they become objects (:mod:`serde_chain.schemas.part_budget`). The schema alone limits how far
+the parts of its values may exceed what their bytes pay for (:func:`excess_parts`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import MAX_DEPTH
-from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
+from serde_chain.schemas.part_budget import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
 from serde_chain.wire import varint
 
 __all__ = [

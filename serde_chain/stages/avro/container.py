@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeVar
 from payload_stores.plugins import require
 from serde_chain.base import Buffer
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.parts import PARTS_PER_BYTE, Budget
+from serde_chain.schemas.part_budget import PARTS_PER_BYTE, Budget
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.block_codecs import BLOCK_CODECS
 from serde_chain.stages.avro.schema import AvroSchema

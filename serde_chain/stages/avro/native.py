@@ -17,7 +17,7 @@ from payload_stores.errors import MissingDependencyError
 from payload_stores.options import Option, choice
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
-from serde_chain.schemas.parts import MOST_FIELDS
+from serde_chain.schemas.part_budget import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
 __all__ = ["NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "absence", "find", "library", "native", "remedy"]

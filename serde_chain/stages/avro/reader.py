@@ -16,7 +16,7 @@ from serde_chain.codecs import missing_stage
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 from serde_chain.schemas.framing import NONE, Framing
-from serde_chain.schemas.parts import FREE_PARTS, PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.schemas.part_budget import FREE_PARTS, PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import encode_long, framing_advice
 from serde_chain.stages.avro.indexes import guarded

@@ -28,7 +28,7 @@ from serde_chain.record import KEY, VALUE, Context, key_of
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.framing import Framing, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.parts import MAX_PARTS, Budget
+from serde_chain.schemas.part_budget import MAX_PARTS, Budget
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,

@@ -17,7 +17,7 @@ from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
 from serde_chain.schemas.registry import REFERENCES, RegisteredSchema
 from serde_chain.stages.json.addresses import Addresses, MissingPartError, UnreachableError, UnresolvedError
-from serde_chain.stages.json.references import Documents, read_file, resolved
+from serde_chain.stages.json.schema_documents import Documents, read_file, resolved
 
 __all__ = [
     "ADDRESSES",

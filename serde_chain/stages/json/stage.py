@@ -23,7 +23,7 @@ from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import Context
 from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.framing import Framing, SchemaFrame
-from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, parts_of_json
+from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget, parts_of_json
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,

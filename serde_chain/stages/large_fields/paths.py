@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.options import nearest
 from serde_chain.base import ANYTHING, FieldType
-from serde_chain.schemas.parts import MOST_FIELDS
+from serde_chain.schemas.part_budget import MOST_FIELDS
 from serde_chain.wire.large_fields import MAX_STEPS, Path
 
 __all__ = [

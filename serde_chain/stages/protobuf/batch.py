@@ -11,7 +11,7 @@ from typing import Any, Final
 from payload_stores.plugins import require
 from serde_chain.arrow.batch import Batch, BatchForm
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
-from serde_chain.schemas.parts import MOST_FIELDS
+from serde_chain.schemas.part_budget import MOST_FIELDS
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
 __all__ = ["ProtobufBatch", "arrow_type"]

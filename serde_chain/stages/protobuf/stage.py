@@ -21,7 +21,7 @@ from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
 from serde_chain.schemas.framing import CONFLUENT, Framing, MessageName, MessageType, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.parts import MAX_PARTS, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
@@ -43,7 +43,7 @@ from serde_chain.transfer import finish
 
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
-    from serde_chain.stages.protobuf.columns import ProtobufWriter
+    from serde_chain.stages.protobuf.column_writer import ProtobufWriter
 
 __all__ = ["ProtobufDeserializer", "ProtobufSerializer"]
 
@@ -135,7 +135,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
         frame = SchemaFrame(b"") if self._registry is None else self._frames.of(ctx)
         if not frame.is_prefix:
             return None
-        from serde_chain.stages.protobuf.columns import ProtobufWriter
+        from serde_chain.stages.protobuf.column_writer import ProtobufWriter
 
         return ProtobufWriter(self._class.DESCRIPTOR, frame.prefix)
 

@@ -14,8 +14,8 @@ from types import TracebackType
 from typing import IO, ClassVar, Self
 
 from serde_chain.testing.services import supervise
+from serde_chain.testing.services.data_folder import WAIT_SECONDS, lock_folder, unlock
 from serde_chain.testing.services.errors import ServiceStartError
-from serde_chain.testing.services.folders import WAIT_SECONDS, lock_folder, unlock
 from serde_chain.testing.services.ports import free_ports, require_free
 
 _POLL_SECONDS = 0.05

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 
 from botocore.exceptions import ClientError
 
-from serde_chain.testing.services.folders import lock_folder, unlock
+from serde_chain.testing.services.data_folder import lock_folder, unlock
 
 if TYPE_CHECKING:
     from mypy_boto3_s3.client import S3Client

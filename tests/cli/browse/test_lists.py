@@ -196,7 +196,7 @@ def test_pages_share_a_consumer_and_an_admin_client(
         made.append(kind.__name__)
         return make_client(kind, *arguments)
 
-    for module in ("clients.confluent.partitions", "cli.browse.topics"):
+    for module in ("clients.confluent.partitions", "cli.browse.topic_queries"):
         monkeypatch.setattr(f"serde_chain.{module}.make_client", counted)
     other = new_topic()
     produce(config, other, ("only", {"id": 1}))

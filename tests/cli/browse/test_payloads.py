@@ -4,8 +4,8 @@ import asyncio
 import io
 import threading
 
+from serde_chain.cli.browse.blocking_iterators import in_steps
 from serde_chain.cli.browse.payloads import blocks
-from serde_chain.cli.browse.steps import in_steps
 
 
 class Watched(io.BytesIO):

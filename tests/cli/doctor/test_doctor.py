@@ -32,7 +32,7 @@ from payload_stores.s3 import S3Store
 from serde_chain import Producer
 from serde_chain.cli.doctor.base import CheckContext
 from serde_chain.cli.doctor.examine import examine
-from serde_chain.cli.doctor.stores import file_system, stores
+from serde_chain.cli.doctor.store_checks import file_system, stores
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.config import resolve
 from serde_chain.testing.services import KafkaBroker, S3Server, SchemaRegistry
@@ -80,7 +80,7 @@ def expire_after(s3: dict[str, object], topic: str, age: timedelta | None) -> No
 @pytest.fixture(autouse=True)
 def _disk(monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders for tests may be in memory, which is a warning."""
-    monkeypatch.setattr("serde_chain.cli.doctor.stores.file_system", lambda _path: "ext4")
+    monkeypatch.setattr("serde_chain.cli.doctor.store_checks.file_system", lambda _path: "ext4")
 
 
 @pytest.fixture
@@ -183,7 +183,7 @@ def test_folders_that_other_machines_do_not_see(
         "large.message.payload.store.class": "local",
         "local.path": str(tmp_path),
     }
-    monkeypatch.setattr("serde_chain.cli.doctor.stores.file_system", lambda _path: kind)
+    monkeypatch.setattr("serde_chain.cli.doctor.store_checks.file_system", lambda _path: kind)
     checks = list(stores(CheckContext(resolve(config), (), missing=("images",))))
     messages = [check.message for check in checks if check.level is Level.WARNING]
     assert [said in message for message in messages if said] == [True] * (said is not None)

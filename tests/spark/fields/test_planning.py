@@ -8,7 +8,7 @@ import pytest
 
 from serde_chain.base import Data, Deserializer
 from serde_chain.spark.fields.planning import FieldsPlan
-from serde_chain.spark.reading.records import RecordsPlan, plan_records
+from serde_chain.spark.reading.planning import RecordsPlan, plan_records
 from tests.spark.stages_of_a_user import OwnMark, Voids
 
 Config = dict[str, Any]

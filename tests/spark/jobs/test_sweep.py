@@ -13,10 +13,10 @@ from payload_stores.base import PayloadStore
 from serde_chain import Producer
 from serde_chain.errors import JobError
 from serde_chain.jobs import SweepReport
-from serde_chain.jobs.references import plan_reading
-from serde_chain.jobs.topics import READ_UNCOMMITTED, TopicBounds
-from serde_chain.spark.jobs import listing, sweep, sweeping, topics
-from serde_chain.spark.jobs.topics import TopicReader
+from serde_chain.jobs.reference_plan import plan_reading
+from serde_chain.jobs.topic_bounds import READ_UNCOMMITTED, TopicBounds
+from serde_chain.spark.jobs import listing, sweep, sweeping, topic_records
+from serde_chain.spark.jobs.topic_records import TopicReader
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.jobs.conftest import Config, Send, payload, stored
 
@@ -120,7 +120,7 @@ def test_a_listing_that_executors_have_lost(
 def test_long_partitions_are_read_by_several_tasks(
     spark: SparkSession, config: Config, topic: str, send: Send, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(topics, "_RECORDS_OF_TASK", 10)
+    monkeypatch.setattr(topic_records, "_RECORDS_OF_TASK", 10)
     send(topic, *map(payload, range(45)))
     plan = plan_reading(config, (topic,))
     reading = TopicReader(spark, config, plan, READ_UNCOMMITTED)

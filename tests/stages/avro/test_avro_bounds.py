@@ -12,7 +12,7 @@ import pytest
 from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.schemas.nesting import MAX_DEPTH
-from serde_chain.schemas.parts import FREE_PARTS
+from serde_chain.schemas.part_budget import FREE_PARTS
 from serde_chain.stages.avro.schema import AvroSchema
 
 NODE: dict[str, Any] = {

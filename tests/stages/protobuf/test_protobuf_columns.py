@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import SerializationError, SerializerChain
-from serde_chain.stages.protobuf.columns import ProtobufWriter
+from serde_chain.stages.protobuf.column_writer import ProtobufWriter
 from tests.stages.protobuf.protobuf_messages import ALERT
 
 INT32, INT64 = st.integers(-(2**31), 2**31 - 1), st.integers(-(2**63), 2**63 - 1)

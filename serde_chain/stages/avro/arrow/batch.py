@@ -24,7 +24,7 @@ from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import Context
 from serde_chain.schemas.framing import GLUE
-from serde_chain.schemas.parts import FREE_PARTS
+from serde_chain.schemas.part_budget import FREE_PARTS
 from serde_chain.schemas.schema_id import is_compressed
 from serde_chain.stages.avro.arrow.narrow import narrowed
 from serde_chain.stages.avro.arrow.types import ArrowColumn, TooManyFieldsError

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
-from serde_chain.schemas.parts import MOST_FIELDS
+from serde_chain.schemas.part_budget import MOST_FIELDS
 from serde_chain.stages.avro.arrow.moments import Moments
 from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.schema import AvroSchema

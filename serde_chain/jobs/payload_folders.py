@@ -24,7 +24,7 @@ from payload_stores.base import (
 )
 from payload_stores.errors import PayloadAccessDeniedError, PayloadNotFoundError, PayloadStoreError
 from serde_chain.chain import DeserializerChain
-from serde_chain.jobs.references import ReferencePlan
+from serde_chain.jobs.reference_plan import ReferencePlan
 from serde_chain.stages.large_message.stores import without_deadline
 
 __all__ = [

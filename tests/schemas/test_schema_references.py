@@ -11,7 +11,7 @@ import pytest
 
 from serde_chain import DeserializerChain, RecordContext, SchemaRegistryError, SerializerChain
 from serde_chain.schemas import deadline
-from serde_chain.schemas.references import MOST_REFERENCES, collected
+from serde_chain.schemas.schema_references import MOST_REFERENCES, collected
 from tests.http_servers import reply, serve
 
 FRAMED = b"\0\0\0\0\1\2"

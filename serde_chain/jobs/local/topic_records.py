@@ -10,7 +10,7 @@ from payload_stores.options import Option, integer
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.codec import Record
 from serde_chain.errors import JobError
-from serde_chain.jobs.topics import GROUP, Ends
+from serde_chain.jobs.topic_bounds import GROUP, Ends
 
 __all__ = ["is_marked", "read_records"]
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from serde_chain.errors import ConfigError
-from serde_chain.jobs.references import plan_reading
+from serde_chain.jobs.reference_plan import plan_reading
 
 STORE = {"large.message.payload.store.class": "memory"}
 

@@ -7,8 +7,8 @@ import pytest
 from payload_stores import open_store
 from serde_chain.codec import Record
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.folders import folders_of, names_of
-from serde_chain.jobs.references import open_readers, plan_reading
+from serde_chain.jobs.payload_folders import folders_of, names_of
+from serde_chain.jobs.reference_plan import open_readers, plan_reading
 from serde_chain.wire.kip1159 import MARKER, MAX_REFERENCE_BYTES
 
 

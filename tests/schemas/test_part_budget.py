@@ -14,7 +14,7 @@ from google.protobuf import descriptor_pb2
 from serde_chain import DecodeError, DeserializerChain, SerializerChain
 from serde_chain.arrow import Batch
 from serde_chain.schemas.confluent import ConfluentRegistry
-from serde_chain.schemas.parts import MAX_PARTS, parts_of_json
+from serde_chain.schemas.part_budget import MAX_PARTS, parts_of_json
 from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.stages.avro.container import encode_long
 from serde_chain.stages.avro.resolution import resolved

@@ -16,8 +16,8 @@ from pyspark.sql.types import ArrayType, BooleanType, LongType, StringType, Stru
 
 from serde_chain.clients.confluent.partitions import client_settings
 from serde_chain.errors import JobError
-from serde_chain.jobs.references import ReferencePlan
-from serde_chain.jobs.topics import Ends
+from serde_chain.jobs.reference_plan import ReferencePlan
+from serde_chain.jobs.topic_bounds import Ends
 from serde_chain.spark.jobs.java_client import java_settings
 from serde_chain.spark.jobs.plan import FindPlan
 from serde_chain.spark.udfs.make import make_udf

@@ -17,7 +17,7 @@ from urllib.parse import unquote, urldefrag, urljoin, urlsplit
 
 from payload_stores.plugins import require
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.references import MOST_REFERENCES
+from serde_chain.schemas.schema_references import MOST_REFERENCES
 from serde_chain.stages.json.addresses import Addresses, MissingPartError, UnresolvedError
 
 __all__ = ["Documents", "read_file", "resolved"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from serde_chain.cli.decoding import Decoding
 from serde_chain.cli.doctor.base import CheckContext
 from serde_chain.cli.doctor.offline import compared
-from serde_chain.cli.doctor.topics import newest_records
+from serde_chain.cli.doctor.topic_checks import newest_records
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.inspect_topic import describe, formats_of
 from serde_chain.cli.output import are, number, position
