@@ -119,8 +119,7 @@ class Producer(Generic[ValueT]):
         # Undelivered records that may be sent again.
         self._sent: set[Delivery] = set()
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
-        # Topics that were found, and until when others are looked for.
-        self._found: set[str] = set()
+        # Until when topics are looked for that aiokafka does not know.
         self._sought: dict[str, float] = {}
         self._pace = Pace()
         self._is_stopped = False
@@ -312,7 +311,7 @@ class Producer(Generic[ValueT]):
         attempt: Attempt | None = record.state
         if attempt is not None and attempt.is_too_large:
             raise errors.MessageSizeTooLargeError(_LARGER)
-        if record.topic not in self._found:
+        if self._producer.client.cluster.partitions_for_topic(record.topic) is None:
             await self._find(record.topic)
         sent = await self._producer.send(
             record.topic,
@@ -348,7 +347,6 @@ class Producer(Generic[ValueT]):
             if not is_answered or topic in client.cluster.unauthorized_topics:
                 return  # aiokafka waits for the brokers as long as its user wants, and has an error for this
             answers += 1
-        self._found.add(topic)
         self._sought.pop(topic, None)
 
     def _delivered(self, record: Outgoing, sent: Delivery) -> None:

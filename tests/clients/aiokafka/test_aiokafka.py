@@ -753,6 +753,23 @@ def test_a_missing_topic_is_named(broker: KafkaBroker, config: dict[str, Any]) -
     run(main())
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_topic_that_is_deleted_later_is_named(broker: KafkaBroker, config: dict[str, Any]) -> None:
+    async def main() -> None:
+        topic = f"deleted-{uuid.uuid4()}"
+        broker.create_topic(topic)
+        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
+            await producer.send_and_wait(topic, b"1")
+            admin = broker.admin()
+            admin.delete_topics([topic])[topic].result(30)
+            while producer.client.cluster.partitions_for_topic(topic) is not None:
+                await producer.client.force_metadata_update()
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"the topic '{topic}' does not exist"):
+                await producer.send(topic, b"2")
+
+    run(main())
+
+
 def test_records_of_a_missing_topic_share_its_time(
     broker: KafkaBroker, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
