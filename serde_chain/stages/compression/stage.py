@@ -37,7 +37,17 @@ LEVEL: Final = Option("compression.level", integer(), None, doc="compression lev
 MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
 
 
-class CompressionSerializer(PlainSerializer[Buffer]):
+class _OfCodec:
+    options: ClassVar[tuple[Option[Any], ...]]
+    codec_name: ClassVar[str | None] = None
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        if cls.codec_name is not None:  # then compression.type is the client's alone
+            cls.options = tuple(option for option in cls.options if option is not TYPE)
+
+
+class CompressionSerializer(_OfCodec, PlainSerializer[Buffer]):
     """Compresses bytes.
 
     Equal payloads give equal bytes with one version of the codec's library, so content ids stay stable.
@@ -45,8 +55,7 @@ class CompressionSerializer(PlainSerializer[Buffer]):
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options: ClassVar[tuple[Option[Any], ...]] = (TYPE, LEVEL, MIN_BYTES)
-    codec_name: ClassVar[str | None] = None
+    options = (TYPE, LEVEL, MIN_BYTES)
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read ``compression.type``, ``compression.level`` and ``compression.min.bytes``."""
@@ -62,15 +71,14 @@ class CompressionSerializer(PlainSerializer[Buffer]):
         self.plain = compress_large if min_bytes else compress
 
 
-class CompressionDeserializer(Deserializer[Buffer]):
+class CompressionDeserializer(_OfCodec, Deserializer[Buffer]):
     """Decompresses bytes of any known codec, up to ``compression.max.output.bytes``."""
 
     takes = Data.BYTES
     gives = Data.BYTES
-    options: ClassVar[tuple[Option[Any], ...]] = (TYPE, MAX_OUTPUT, MIN_BYTES)
+    options = (TYPE, MAX_OUTPUT, MIN_BYTES)
     removed_headers = ()
     plain: Callable[[Buffer], Buffer]
-    codec_name: ClassVar[str | None] = None
 
     def configure(self, config: Mapping[str, object], is_key: bool) -> None:
         """Read ``compression.max.output.bytes`` and ``compression.min.bytes``."""
@@ -110,76 +118,61 @@ class CompressionDeserializer(Deserializer[Buffer]):
         )
 
 
-# Stages named after their codec do not read compression.type; it goes to the client.
-_WRITER: Final = (LEVEL, MIN_BYTES)
-_READER: Final = (MAX_OUTPUT, MIN_BYTES)
-
-
 class ZstdSerializer(CompressionSerializer):
     """``zstd``."""
 
     codec_name = "zstd"
-    options = _WRITER
 
 
 class Lz4Serializer(CompressionSerializer):
     """``lz4``."""
 
     codec_name = "lz4"
-    options = _WRITER
 
 
 class GzipSerializer(CompressionSerializer):
     """``gzip``."""
 
     codec_name = "gzip"
-    options = _WRITER
 
 
 class SnappySerializer(CompressionSerializer):
     """``snappy``."""
 
     codec_name = "snappy"
-    options = _WRITER
 
 
 class ZlibSerializer(CompressionSerializer):
     """``zlib``."""
 
     codec_name = "zlib"
-    options = _WRITER
 
 
 class ZstdDeserializer(CompressionDeserializer):
     """``zstd``; reads the other codecs too."""
 
     codec_name = "zstd"
-    options = _READER
 
 
 class Lz4Deserializer(CompressionDeserializer):
     """``lz4``; reads the other codecs too."""
 
     codec_name = "lz4"
-    options = _READER
 
 
 class GzipDeserializer(CompressionDeserializer):
     """``gzip``; reads the other codecs too."""
 
     codec_name = "gzip"
-    options = _READER
 
 
 class SnappyDeserializer(CompressionDeserializer):
     """``snappy``; reads the other codecs too."""
 
     codec_name = "snappy"
-    options = _READER
 
 
 class ZlibDeserializer(CompressionDeserializer):
     """``zlib``; reads the other codecs too."""
 
     codec_name = "zlib"
-    options = _READER
