@@ -192,12 +192,11 @@ class _Chain(Stage):
         stages: list[Callable[..., Any]] = []
         try:
             stages += (stage.make() for stage in configured)
-            chain = cls(stages, labels=[stage.label for stage in configured])
-            if is_key:
-                chain._check_key()
-        except BaseException as error:
-            if isinstance(error, ConfigError) and len(stages) == len(configured) > 0:
-                error.add_context(key=configured[0].item.key)  # the chain refuses its stages
+            with _of_list(configured):
+                chain = cls(stages, labels=[stage.label for stage in configured])
+                if is_key:
+                    chain._check_key()
+        except BaseException:
             with contextlib.suppress(Exception):  # must not hide the original error
                 close_all(stages)
             raise
@@ -215,11 +214,8 @@ class _Chain(Stage):
             ConfigError: Two stages do not fit, or one of them is unknown.
         """
         kinds = [stage.kind for stage in stages]
-        try:
+        with _of_list(stages):
             order.check(kinds, _numbered(stage.label for stage in stages), cls.side)
-        except ConfigError as error:
-            error.add_context(key=stages[0].item.key)
-            raise
 
     def _flat(self, stages: list[Any], names: list[str]) -> tuple[list[Any], list[str]]:
         """The stages, with nested chains replaced by their stages, so that all rules apply to these as well."""
@@ -794,6 +790,16 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         if ctx is None or not isinstance(failure, DecodeError) or self._resolves:
             return failure
         return explain_placeholder(failure, ctx)
+
+
+@contextlib.contextmanager
+def _of_list(stages: Sequence[ConfiguredStage]) -> Iterator[None]:
+    """Errors about several stages, which name the key of their list."""
+    try:
+        yield
+    except ConfigError as error:
+        error.add_context(key=stages[0].item.key)
+        raise
 
 
 def _bound(stages: list[Any]) -> tuple[Any, ...]:

@@ -357,8 +357,9 @@ def test_fields_of_encrypted_records_are_encrypted(config: dict[str, Any]) -> No
         "value.deserializers": "encrypt, avro, large-fields",
     }
     for kind in (SerializerChain, DeserializerChain):
-        with pytest.raises(ConfigError, match="stored unencrypted"):
+        with pytest.raises(ConfigError, match="stored unencrypted") as caught:
             kind.from_config(config)
+        assert caught.value.key == f"value.{kind.side.word}s"
     config["large.fields.serializers"] = "encrypt"
     data, headers = written(config, VALUE)
     assert read(config, data, headers)[0] == VALUE
