@@ -62,6 +62,8 @@ class Option(Generic[T]):
             in Spark, the file's content is sent instead of its path: :func:`path_or_content` parses both. A function
             makes the content, if it is more than the file's own.
         of_client: Whether it belongs to the client, so that it cannot be set for keys or values alone.
+        of_producer: Whether the Kafka producer has the same key: it gets the value too, unless a stage that writes
+            takes it.
         doc: One line for ``check-config`` and the documentation.
 
     Example:
@@ -77,6 +79,7 @@ class Option(Generic[T]):
     secret: bool = False
     file: bool | Callable[[str], bytes] = False
     of_client: bool = False
+    of_producer: bool = False
     doc: str = ""
 
     def read(self, config: Mapping[str, object]) -> T:

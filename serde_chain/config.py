@@ -97,8 +97,6 @@ CLIENT_OPTIONS: Final[tuple[Option[Any], ...]] = (ERROR_POLICY, DEAD_LETTER_TOPI
 _BEGIN_LIKE_CLIENTS: Final = frozenset({
     "auto.register.schemas", "compression.max.output.bytes", "compression.min.bytes",
 })  # fmt: skip
-# Stages that read have them, and so has the Kafka producer: both get them, unless a stage that writes has them too.
-_READERS_AND_PRODUCERS: Final = frozenset({"compression.type"})
 
 _NEAR: Final = 0.9
 _NEAR_PREFIX: Final = 0.7  # a transposition in a word of four letters
@@ -140,15 +138,13 @@ class Resolved:
         """
         declares = UNDECLARED not in self.options
         written = {option.name for stage in self._stages(SERIALIZE) for option in stage.options}
+        shared = {option.name for option in self.options if option.of_producer} - written
         return {
             key: value
             for key, value in self.settings.items()
             if key.removesuffix("s") not in _SINGLE_FORMS
             and (declares or not _is_of_no_client(key))
-            and (
-                not any(_is_of(option, key) for option in self.options)
-                or (key in _READERS_AND_PRODUCERS and key not in written)
-            )
+            and (key in shared or not any(_is_of(option, key) for option in self.options))
             and key not in _BEGIN_LIKE_CLIENTS
             and (key.partition(".")[0] in CLIENT_PREFIXES or not any(_is_of(o, key) for o in _builtin_options()))
         }

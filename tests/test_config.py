@@ -9,7 +9,16 @@ import confluent_kafka
 import pytest
 
 from payload_stores.options import CLIENT_PREFIXES, Option, integer
-from serde_chain import ConfigError, Data, DeserializerChain, EncodeError, Producer, Serializer, SerializerChain
+from serde_chain import (
+    ConfigError,
+    Data,
+    Deserializer,
+    DeserializerChain,
+    EncodeError,
+    Producer,
+    Serializer,
+    SerializerChain,
+)
 from serde_chain.catalogue import StageItem
 from serde_chain.config import _builtin_options, check_keys, is_secret, load, resolve
 from serde_chain.testing.services import S3Server
@@ -281,6 +290,18 @@ def test_no_option_of_a_stage_reaches_a_client_that_does_not_know_it() -> None:
                 known = True
             passed_on = resolve({"value.serializer": "string", option.name: "none"}).client
             assert (option.name in passed_on) == known, option.name
+
+
+def test_an_option_that_the_producer_has_too_is_its_own_without_a_stage_that_writes_it() -> None:
+    class Reads(Deserializer[str]):
+        options = (Option("linger.ms", integer(), 5, of_producer=True),)
+
+    class Writes(Serializer[str]):
+        options = Reads.options
+
+    config = {"value.deserializers": [Reads], "linger.ms": 1, "value.linger.ms": 2}
+    assert resolve(config).client == {"linger.ms": 1}
+    assert resolve({**config, "value.serializers": [Writes]}).client == {}
 
 
 def test_compression_type_is_the_stages_when_one_reads_it() -> None:

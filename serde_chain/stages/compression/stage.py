@@ -32,7 +32,9 @@ __all__ = [
     "ZstdSerializer",
 ]
 
-TYPE: Final = Option("compression.type", choice(*CODECS), "zstd", doc="codec: zstd, lz4, gzip, snappy or zlib")
+TYPE: Final = Option(
+    "compression.type", choice(*CODECS), "zstd", of_producer=True, doc="codec: zstd, lz4, gzip, snappy or zlib"
+)
 LEVEL: Final = Option("compression.level", integer(), None, doc="compression level, in the codec's own range")
 MIN_BYTES: Final = Option("compression.min.bytes", integer(0), 0, doc="smaller payloads pass uncompressed")
 
