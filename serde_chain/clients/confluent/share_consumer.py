@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeAlias
@@ -22,12 +21,12 @@ from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import DecodedMessage, decode_message
 from serde_chain.clients.confluent.uninterrupted_poll import UninterruptedPoll
 from serde_chain.clients.error_policy import ErrorPolicy
-from serde_chain.clients.window_reader import prefetch_for
+from serde_chain.clients.window import Window
+from serde_chain.clients.window_reader import WindowReader, prefetch_for
 from serde_chain.codec import Decoder
 from serde_chain.config import load
 from serde_chain.errors import PayloadStoreUnavailableError, SerializationError, in_chain
 from serde_chain.telemetry import client_telemetry
-from serde_chain.transfer import Prefetched, Transfer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -273,48 +272,30 @@ class ShareConsumer:
 
     def _try(self, messages: list[Message]) -> list[Any]:
         """Decode messages, as far as their payloads fit in memory: parts, errors, or messages of the client's own."""
-        steps: list[Any] = []
-        held = 0
-        for message in messages:
-            step = message if message.error() is not None else self._begin(message)
-            if isinstance(step, Transfer) and self._prefetch is not None and self._prefetch.max_bytes is not None:
-                held += self._prefetch.size_of(step)
-                if steps and held > self._prefetch.max_bytes:
-                    break
-            steps.append(step)
-        waiting = [at for at, step in enumerate(steps) if isinstance(step, Transfer)]
-        ahead = deque(() if self._prefetch is None else self._prefetch.add(steps[at] for at in waiting))
-        for at in waiting:
-            steps[at] = self._end(steps[at], ahead.popleft() if ahead else None)
-        return steps
+        window = Window()
+        window.messages += messages
+        reader = WindowReader(window, self._begin, lambda _: True, self._prefetch)
+        begun = reader.look_ahead_within_bound()
+        return [window.decoded.get(id(message)) or self._end(reader, message) for message in begun]
 
     def _begin(self, message: Message) -> Any:
-        try:
-            return decode_message(message, self._decoder)
-        except SerializationError as error:
-            return error
+        return message if message.error() is not None else decode_message(message, self._decoder)
 
-    def _end(self, step: Any, ahead: Prefetched | None) -> Any:
+    def _end(self, reader: WindowReader, message: Message) -> Any:
         """The parts of a record, or its error, after its transfers; not later than the lock allows."""
         try:
-            while isinstance(step, Transfer):
-                if self._prefetch is None:
-                    step = step.resume(step.run())
-                    continue
-                if ahead is None:
-                    [ahead] = self._prefetch.add([step])
-                while not self._prefetch.wait(ahead, min(_TICK_S, max(0.0, self._until - time.monotonic()))):
+            while (parts := reader.read(message)) is None:
+                while not reader.wait(message, min(_TICK_S, max(0.0, self._until - time.monotonic()))):
                     if time.monotonic() >= self._until:
                         raise PayloadStoreUnavailableError(
                             f"the payload did not arrive within half of {LOCK.name}",
                             hint="Raise it in the broker and here",
                         )
-                step, ahead = step.resume(ahead.take()), None
         except SerializationError as error:
             return error
         except PayloadStoreUnavailableError as error:
             return in_chain(error)
-        return step
+        return parts
 
     def _settle(self, message: Message, error: SerializationError) -> Exception | None:
         """Reject or release a record; returns the error to raise, if there is one."""
