@@ -23,7 +23,6 @@ import threading
 import weakref
 from collections.abc import Collection, Iterable
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 from zlib import crc32
 
@@ -158,9 +157,7 @@ class Journal:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _take(self) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import update_wrapper
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeAlias
 
 import confluent_kafka
@@ -502,9 +501,7 @@ class Consumer(Generic[ValueT]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

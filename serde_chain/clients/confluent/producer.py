@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
-from types import NoneType, TracebackType
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Generic, Self
 
 import confluent_kafka
@@ -602,9 +602,7 @@ class Producer(Generic[ValueT]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

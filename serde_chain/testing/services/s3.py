@@ -3,7 +3,6 @@
 import logging
 import threading
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
@@ -91,10 +90,5 @@ class S3Server(S3Endpoint):
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
