@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from serde_chain.errors import JobError
-from serde_chain.jobs.local.checkpoint import LocalCheckpoint
+from serde_chain.jobs.local.migrating import LocalCheckpoint
 from serde_chain.jobs.migrating import Checkpoint, State
 from serde_chain.jobs.migration_plan import Done
 from tests.jobs.conftest import ENGINES
@@ -20,7 +20,7 @@ def opened(request: pytest.FixtureRequest) -> Opened:
     """A checkpoint of either engine."""
     if request.param == "local":
         return LocalCheckpoint
-    from serde_chain.spark.jobs.checkpoint import SparkCheckpoint
+    from serde_chain.spark.jobs.migrating import SparkCheckpoint
 
     spark = request.getfixturevalue("spark")
     return lambda path: SparkCheckpoint(spark, str(path))

@@ -21,7 +21,7 @@ from serde_chain import ConfigError, Consumer, Producer
 from serde_chain.errors import JobError
 from serde_chain.jobs import MigrateReport, copying
 from serde_chain.jobs import migrate as migrate_locally
-from serde_chain.jobs.local.checkpoint import LocalCheckpoint
+from serde_chain.jobs.local.migrating import LocalCheckpoint
 from serde_chain.testing.services import KafkaBroker, S3Server
 from tests.jobs.conftest import Config, Migrate, Send, payload, stored
 from tests.jobs.test_sweep import refer, settings_of

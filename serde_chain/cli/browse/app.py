@@ -22,7 +22,7 @@ from starlette.routing import Route
 from payload_stores.errors import ContextualError
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.cli.browse.blocking_iterators import in_steps
-from serde_chain.cli.browse.filters import Filter
+from serde_chain.cli.browse.filters import Filter, FilteredList
 from serde_chain.cli.browse.formats import Formats
 from serde_chain.cli.browse.large_fields import Seen, stored_fields
 from serde_chain.cli.browse.looks import look, misfit
@@ -38,7 +38,6 @@ from serde_chain.cli.browse.preview import (
 from serde_chain.cli.browse.questions import Questions
 from serde_chain.cli.browse.rendering import pieces, templates
 from serde_chain.cli.browse.responses import attached, displayed, download, no_icon, saved, static
-from serde_chain.cli.browse.search import FilteredList
 from serde_chain.cli.browse.sizes import Sizes, stored_bytes
 from serde_chain.cli.browse.topic import AbandonedError, ListedRecord, Page, Patience, Readers, Scan, Topic, asked
 from serde_chain.cli.browse.topic_queries import TopicFacts, TopicQueries

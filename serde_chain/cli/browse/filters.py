@@ -1,31 +1,35 @@
-"""Filters of decoded records: a text that they contain, and a comparison of a field."""
+"""Filters of decoded records: a text that they contain, and a comparison of a field; and the search for matches."""
 
 from __future__ import annotations
 
 import json
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 import click
 
+from payload_stores.errors import ContextualError
 from serde_chain.cli.browse.preview import Preview, Shown
+from serde_chain.cli.browse.topic import Scan
 from serde_chain.cli.outline import as_json, as_size, field_json
 from serde_chain.handles import PayloadHandle
 from serde_chain.record import KEY, VALUE
 from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.wire.large_fields import Path, split
 
-__all__ = ["Filter"]
+__all__ = ["Filter", "FilteredList"]
 
 _OPERATOR: Final = re.compile("!=|<=|>=|=|<|>")
 _MOST_TEXT: Final = 1000
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "=": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+# It ends after the window with this match.
+_MOST_FOUND: Final = 200
 
 
 class _Comparison(NamedTuple):
@@ -130,3 +134,41 @@ def _text_of_literal(text: str) -> str:
     except (ValueError, RecursionError):
         return text
     return found if isinstance(found, str) else text
+
+
+class FilteredList:
+    """The records that match a filter, as they are found.
+
+    Args:
+        scan: The records.
+        show: Decodes some of them.
+        wanted: Which of them are matches.
+
+    Attributes:
+        scan: The records; says how far it has read.
+        count: Number of matches so far.
+        problem: The reason if the search could not go on.
+    """
+
+    def __init__(self, scan: Scan, show: Callable[..., Iterable[Shown]], wanted: Filter) -> None:
+        self.scan = scan
+        self.count = 0
+        self.problem: str | None = None
+        self._show, self._wanted = show, wanted
+
+    def __iter__(self) -> Iterator[list[Shown]]:
+        """The matches, some at a time."""
+        try:
+            for rows in self.scan.windows(self._is_enough):
+                found = [shown for shown in self._show(rows) if self._wanted.takes(shown)]
+                self.count += len(found)
+                yield sorted(found, key=_order, reverse=not self.scan.is_forward)
+        except ContextualError as error:
+            self.problem = str(error)
+
+    def _is_enough(self) -> bool:
+        return self.count >= _MOST_FOUND
+
+
+def _order(shown: Shown) -> tuple[int, int]:
+    return shown.row.timestamp_ms, shown.row.offset

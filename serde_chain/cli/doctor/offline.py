@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from payload_stores.options import Option, boolean, integer
-from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, Side, settings_of
-from serde_chain.cli.doctor.shared_schemas import shared_schemas
+from serde_chain.catalogue import DESERIALIZE, DESERIALIZERS, SERIALIZE, SERIALIZERS, ConfiguredStage, Side, settings_of
 from serde_chain.cli.findings import Finding, Level
-from serde_chain.config import Config, Resolved
+from serde_chain.config import Config, Resolved, resolve
+from serde_chain.record import KEY, VALUE
 from serde_chain.stages.avro import native
 from serde_chain.stages.avro.reader import CONTAINER
+from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, read_schema
 from serde_chain.stages.avro.stage import FRAMING
 
-__all__ = ["compared", "compiled", "offline", "short_delivery_times"]
+__all__ = ["compared", "compiled", "offline", "shared_schemas", "short_delivery_times"]
 
 _IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTIONAL_ID: Final = "transactional.id"
@@ -26,6 +27,16 @@ _CODECS: Final = frozenset({"zstd", "lz4", "gzip", "snappy"})
 _COMPRESS: Final = "compress"
 _AUTO: Final = "auto"
 _IDLE: Final = frozenset({"bytes", "describe"})
+_OF_AVRO: Final = (SCHEMA.name, SCHEMA_FILE.name, READER_SCHEMA.name)
+_MODELS: Final = ("avro.type", "json.type", "protobuf.type")
+_NAMES: Final = (
+    *_OF_AVRO,
+    "protobuf.message.class",
+    "protobuf.message.name",
+    "json.schema",
+    "json.schema.file",
+    *_MODELS,
+)
 
 
 def offline(config: Resolved) -> Iterator[Finding]:
@@ -126,3 +137,44 @@ def _plain(names: list[str]) -> list[str]:
 def _in_words(names: list[str], words: list[str]) -> list[str]:
     codec = next((word for word in words if word in _CODECS), _COMPRESS)
     return [codec if name == _COMPRESS else name for name in names]
+
+
+def shared_schemas(config: Config | Resolved) -> Iterator[Finding]:
+    """Find the keys that name one record schema for both chains.
+
+    Args:
+        config: A configuration without mistakes.
+
+    Example:
+        >>> stages = {"key.serializer": "avro", "value.serializer": "avro"}
+        >>> schema = {"type": "record", "name": "R", "fields": []}
+        >>> [found.change for found in shared_schemas({**stages, "avro.schema": schema})]
+        ['Set key.avro.schema and value.avro.schema']
+    """
+    resolved = resolve(config)
+    for name in _NAMES:
+        sides = [side for side in (SERIALIZE, DESERIALIZE) if _is_shared(name, resolved, side)]
+        if sides:
+            what = " and ".join(f"{side.word}s" for side in sides)
+            message = f"{name} names one record schema for the {what} of keys and of values"
+            yield Finding("schemas", Level.WARNING, message, f"Set {KEY}.{name} and {VALUE}.{name}")
+
+
+def _is_shared(name: str, config: Resolved, side: Side) -> bool:
+    if not config.settings.get(name) or any(f"{field}.{name}" in config.settings for field in (KEY, VALUE)):
+        return False
+    users = [_user(name, config, side, is_key=is_key) for is_key in (True, False)]
+    return None not in users and len({stage.kind for stage in users if stage is not None}) == 1
+
+
+def _user(name: str, config: Resolved, side: Side, *, is_key: bool) -> ConfiguredStage | None:
+    """The stage of a chain that uses the schema of the common key."""
+    for stage in config.of(side, is_key=is_key):
+        if name not in stage.item.options and any(option.name == name for option in stage.options):
+            return stage if name not in _OF_AVRO or _is_record(name, stage.settings) else None
+    return None
+
+
+def _is_record(name: str, settings: Config) -> bool:
+    schema = read_schema(settings, READER_SCHEMA if name == READER_SCHEMA.name else SCHEMA)
+    return schema is not None and isinstance(schema.parsed, dict) and schema.parsed["type"] == "record"

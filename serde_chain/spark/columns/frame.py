@@ -1,4 +1,6 @@
-"""The columns of a DataFrame, found as Spark finds names, also where Spark refuses to analyse the DataFrame.
+"""The columns of a DataFrame: found as Spark finds names, and computed in a step of their own.
+
+They are found also where Spark refuses to analyse the DataFrame.
 
 In the query functions of declarative pipelines, which run on Spark Connect, a DataFrame's columns are unknown: Spark
 analyses a query only as part of the whole pipeline, and refuses to do so earlier.
@@ -6,7 +8,7 @@ analyses a query only as part of the whole pipeline, and refuses to do so earlie
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from pyspark.errors import PySparkException
@@ -15,9 +17,10 @@ from pyspark.sql.types import DataType
 
 from serde_chain.errors import ConfigError
 
-__all__ = ["is_refusal", "optional_column", "types_of"]
+__all__ = ["in_own_step", "is_refusal", "optional_column", "types_of"]
 
 _REFUSAL: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
+_UNUSED: Final = ("__serde_chain_unpivoted", "__serde_chain_unpivoted_value")
 
 
 def is_refusal(error: Exception) -> bool:
@@ -77,3 +80,25 @@ def optional_column(frame: DataFrame, name: str, kind: DataType | None = None) -
     # An expression matches no column without an error, and ignores case where names do.
     found = functions.get(functions.array(frame.colRegex(f"`{name}`")), functions.lit(0))
     return found if kind is None else found.cast(kind)
+
+
+def in_own_step(frame: DataFrame, columns: Mapping[str, Column], *, beside: str) -> DataFrame:
+    """Add columns that a query pays for only if it uses them, and only for the rows that it keeps.
+
+    In a projection, Spark 4.1 copies an expression into the filters above it, so that a payload is fetched for the
+    filter and again for the result; where the expression counts as nondeterministic, it moves no filter at all below
+    it, and fetches the payloads of all rows. ``unpivot`` of one column leaves the rows as they are, and becomes the
+    operator ``Expand``: Spark drops its unused columns, moves filters on other columns below it, and never merges it
+    with other steps.
+
+    Args:
+        frame: The DataFrame.
+        columns: The columns by name, each made of deterministic functions. They are computed together: a filter on one
+            of them runs after all.
+        beside: Any column of the DataFrame.
+
+    Returns:
+        The DataFrame with the new columns last.
+    """
+    made = [column.alias(name) for name, column in columns.items()]
+    return frame.unpivot([functions.col("*"), *made], [beside], *_UNUSED).drop(*_UNUSED)

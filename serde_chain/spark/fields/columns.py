@@ -14,9 +14,9 @@ from serde_chain.errors import ConfigError
 from serde_chain.spark.arguments import FAILFAST, check_mode
 from serde_chain.spark.chains.opened import open_chain
 from serde_chain.spark.chains.portable import load
+from serde_chain.spark.columns.frame import in_own_step
 from serde_chain.spark.columns.headers import last_header, marked
 from serde_chain.spark.columns.kafka import ColumnOrName, as_column, called, typed_columns
-from serde_chain.spark.columns.own_steps import in_own_step
 from serde_chain.spark.columns.types import spark_of
 from serde_chain.spark.fields.plan import FetchPlan
 from serde_chain.spark.fields.planning import FieldsPlan, plan_fields

@@ -8,23 +8,25 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession, functions
 from pyspark.sql.types import StringType
 
 from serde_chain.config import Config
+from serde_chain.errors import JobError
 from serde_chain.jobs.copying import Copied, CopyError
-from serde_chain.jobs.migrating import MigrateReport, run_migration
+from serde_chain.jobs.migrating import MigrateReport, State, run_migration
 from serde_chain.jobs.migration_plan import Done, MigratePlan, plan_migration
 from serde_chain.spark.chains.portable import load
-from serde_chain.spark.jobs.checkpoint import SparkCheckpoint
 from serde_chain.spark.jobs.plan import CopyPlan
 from serde_chain.spark.jobs.topic_records import spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 from serde_chain.spark.udfs.make import make_udf
 
-__all__ = ["migrate"]
+__all__ = ["SparkCheckpoint", "migrate"]
 
 _WORK: Final = "serde_chain.spark.jobs.worker:copy_partitions"
+_SCHEMA: Final = "version long, state string"
 
 
 def migrate(
@@ -87,3 +89,51 @@ def _copy(spark: SparkSession, plan: MigratePlan, left: Mapping[int, int]) -> It
             None if done is None else Done(**done),
             None if error is None else CopyError(**error),
         )
+
+
+class SparkCheckpoint:
+    """States in a folder of any file system that Spark can write: a :class:`~serde_chain.jobs.migrating.Checkpoint`.
+
+    Args:
+        spark: The session.
+        path: The folder; it may not exist yet.
+    """
+
+    def __init__(self, spark: SparkSession, path: str) -> None:
+        self._spark, self._path = spark, path
+        self._version = 0
+
+    def read(self) -> State | None:
+        """The last state; None if there is none.
+
+        Raises:
+            JobError: The folder is unreadable.
+        """
+        with spark_errors(f"the checkpoint {self._path} cannot be read"):
+            try:
+                rows = self._spark.read.schema(_SCHEMA).json(self._path).where("state is not null")
+                last = rows.orderBy("version", ascending=False).limit(1).collect()
+            except AnalysisException as error:
+                if error.getCondition() == "PATH_NOT_FOUND":
+                    return None
+                raise
+        if not last:
+            return None
+        self._version = last[0]["version"]
+        return State.from_json(last[0]["state"])
+
+    def write(self, state: State) -> None:
+        """Add a state.
+
+        Raises:
+            JobError: The folder is unwritable; or the first state is missing after the write.
+        """
+        self._version += 1
+        with spark_errors(f"the checkpoint {self._path} cannot be written"):
+            row = self._spark.createDataFrame([(self._version, state.to_json())], _SCHEMA)
+            row.coalesce(1).write.mode("append").json(self._path)
+        if self._version == 1 and self.read() != state:
+            raise JobError(
+                f"the checkpoint {self._path} does not contain what was written to it",
+                hint="Name a folder shared by Spark's driver and its executors",
+            )

@@ -15,10 +15,9 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.spark.arguments import DROPMALFORMED, FAILFAST, PERMISSIVE, as_topics, check_engine, check_mode
 from serde_chain.spark.chains.plan import changed_columns
 from serde_chain.spark.chains.portable import load
-from serde_chain.spark.columns.frame import optional_column, types_of
+from serde_chain.spark.columns.frame import in_own_step, optional_column, types_of
 from serde_chain.spark.columns.headers import any_of, without_removed
 from serde_chain.spark.columns.kafka import CONTEXT, KAFKA
-from serde_chain.spark.columns.own_steps import in_own_step
 from serde_chain.spark.columns.types import as_nullable
 from serde_chain.spark.fields.columns import in_steps, read_for_steps
 from serde_chain.spark.fields.planning import FieldsPlan

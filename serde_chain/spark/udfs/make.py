@@ -33,7 +33,7 @@ def make_udf(
         returns: The type of the column.
         once: Evaluate it once per row, before all filters. Otherwise, filters on other columns go before it, and a
             filter on its result evaluates it again, unless it is in a step of its own
-            (:mod:`serde_chain.spark.columns.own_steps`).
+            (:mod:`serde_chain.spark.columns.frame`).
         kind: ``pandas`` or ``arrow``; None for ``arrow`` if pyspark has it, and ``pandas`` otherwise.
 
     Returns:
