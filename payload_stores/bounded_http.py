@@ -11,8 +11,6 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
 
-__all__ = ["BoundedHttp"]
-
 # From the connection, or the first byte after an answer, to the end of the request's header fields.
 _HEADER_SECONDS: Final = 15.0
 _HEADER_BYTES: Final = 32 << 10

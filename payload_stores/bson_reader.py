@@ -10,8 +10,6 @@ import struct
 from collections.abc import Generator, Iterator
 from typing import Final, NoReturn, TypeAlias, TypeVar
 
-__all__ = ["BINARY", "FIXED", "REGEX", "SIZED", "DocumentReader", "Steps", "int32"]
-
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
 """Reads something; yields where it needs more bytes."""

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
-__all__ = ["shielded", "take_exception"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -8,8 +8,6 @@ import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-__all__ = ["folded_log", "plain", "with_log", "without_log"]
-
 # With one of these, the user has chosen where the log goes.
 _CHOSEN: Final = ("logger", "log_cb", "log_level", "log.queue", "debug")
 _FOLD_S: Final = 60.0

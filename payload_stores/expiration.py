@@ -5,8 +5,6 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-__all__ = ["propose_expiration"]
-
 _DAY_MS: Final = 86_400_000
 
 

@@ -11,8 +11,6 @@ from typing import Any, Final
 from payload_stores.errors import ContextualError, PayloadStoreError, PayloadStoreUnavailableError, drop_data, text_of
 from payload_stores.signals import let_through
 
-__all__ = ["http_status", "is_transient", "is_unreachable", "kinds_of", "translated", "translated_error"]
-
 # Errors that other packages raise for an unreachable service; only loaded packages are considered.
 _NOT_THERE: Final = (
     ("socket", "gaierror"),

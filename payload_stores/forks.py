@@ -19,8 +19,6 @@ from weakref import WeakKeyDictionary
 
 from payload_stores.errors import ForkedClientError
 
-__all__ = ["refuse_calls", "watch"]
-
 _Owner = TypeVar("_Owner")
 
 _CALLS: Final = frozenset({"__aenter__", "__aiter__", "__anext__", "__enter__", "__len__"})

@@ -12,8 +12,6 @@ from typing import Final, Literal, TypeAlias
 from payload_stores.buffers import Buffer
 from payload_stores.errors import PayloadStoreError
 
-__all__ = ["DIGEST_PREFIX", "ID_STRATEGIES", "Buffer", "IdStrategy", "payload_id", "sha256_digest"]
-
 IdStrategy: TypeAlias = Literal["random", "content", "keyed"]
 
 ID_STRATEGIES: Final = ("random", "content", "keyed")

@@ -14,8 +14,6 @@ from payload_stores.base.signatures import Fit, fit, refusal
 from payload_stores.errors import PayloadStoreError
 from payload_stores.plugins import configure
 
-__all__ = ["HasOptions", "KipPayloadStore", "KipStore", "as_store", "is_kip_class", "is_kip_store"]
-
 
 @runtime_checkable
 class KipPayloadStore(Protocol):

@@ -3,8 +3,6 @@
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
-__all__ = ["lazy_names"]
-
 
 def lazy_names(
     package: str, modules: Mapping[str, str], needs: tuple[str, str] | None = None

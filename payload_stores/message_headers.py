@@ -10,8 +10,6 @@ from gc import get_referents
 from operator import methodcaller
 from typing import Any, Final
 
-__all__ = ["NO_NAME", "headers_of"]
-
 # Called from C: a hot call in Python does not check for the client's exception, which would surface anywhere.
 _headers: Final = methodcaller("headers")
 

@@ -9,8 +9,6 @@ from payload_stores.middleware import Middleware, Mirror, Translated
 from payload_stores.options import Option
 from payload_stores.registry import ConfiguredStore
 
-__all__ = ["MirrorStore"]
-
 
 class MirrorStore(Middleware):
     """:class:`~payload_stores.middleware.Mirror`, made from a configuration.

@@ -21,8 +21,6 @@ from payload_stores.options import Option, nearest
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-__all__ = ["Catalogue", "PluginName", "accepts", "configure", "declared", "import_object", "make", "require"]
-
 _NEAR_ALIAS: Final = 0.9
 _NAMESPACES: Final = frozenset({"google"})
 

@@ -12,8 +12,6 @@ from typing import BinaryIO, Final
 from payload_stores.base import PayloadStore, SupportsInfo, SupportsList, SupportsRanges
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError
 
-__all__ = ["is_refused", "refuse_larger", "see", "see_others"]
-
 _MOST_OTHERS: Final = 3
 
 

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 from payload_stores.buffers import Buffer
 
-__all__ = ["StoredRecord"]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:

@@ -15,8 +15,6 @@ from payload_stores.kip1159 import HasOptions, KipPayloadStore, KipStore, is_kip
 from payload_stores.options import CLIENT_PREFIXES, UNDECLARED, Option, nearest
 from payload_stores.plugins import Catalogue, PluginName, configure, declared, make
 
-__all__ = ["STORES", "ConfiguredStore", "StoreItem", "open_store"]
-
 _SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*")  # RFC 3986, in the canonical lower case
 _KIP: Final = "org.apache.kafka.common.serialization.largemessage."
 

@@ -12,8 +12,6 @@ from functools import partial
 from types import CodeType, FrameType, FunctionType, MethodType
 from typing import Final
 
-__all__ = ["let_through"]
-
 _SIGNALS: Final = tuple(valid_signals())
 
 

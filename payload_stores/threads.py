@@ -22,8 +22,6 @@ from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 from payload_stores import forks
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 
-__all__ = ["Call", "DaemonPool", "run_in_daemon_thread", "settle"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

@@ -13,8 +13,6 @@ from typing import Final
 from payload_stores.options import Option, boolean
 from serde_chain.errors import ConfigError
 
-__all__ = ["CLASS", "SOURCES", "translated"]
-
 CLASS: Final = "com.bakdata.kafka.LargeMessage"
 """Java's class name, without "Serializer" or "Deserializer" at the end."""
 

@@ -23,23 +23,6 @@ if TYPE_CHECKING:
     from payload_stores.options import Option
     from serde_chain.wire.reference_format import ReferenceFormat
 
-__all__ = [
-    "DESERIALIZE",
-    "DESERIALIZERS",
-    "FORMATS",
-    "SERIALIZE",
-    "SERIALIZERS",
-    "ConfiguredStage",
-    "Side",
-    "StageItem",
-    "bare_key",
-    "check_side",
-    "explain_placeholder",
-    "find_format",
-    "marker_headers",
-    "settings_of",
-]
-
 T = TypeVar("T")
 
 GROUP: Final = "serde_chain.stages"

@@ -68,9 +68,6 @@ if TYPE_CHECKING:
     from serde_chain.arrow.writing import ArrowRecords
     from serde_chain.wire.reference_format import Reference
 
-__all__ = ["DeserializerChain", "SerializerChain", "close_all", "with_row"]
-
-
 # Of tables, outside of clients, which have their own bounds.
 _IN_FLIGHT: Final = 8
 _PATIENCE_MS: Final = 60_000

@@ -38,8 +38,6 @@ from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError
 from serde_chain.wire import varint
 
-__all__ = ["CHUNK", "CODECS", "MAX_OUTPUT", "Codec", "Output", "Zlib", "codec_of", "missing_stage", "unread_format"]
-
 MAX_OUTPUT: Final = Option(
     "compression.max.output.bytes", integer(1), 256 << 20, doc="maximum size of a decompressed payload"
 )
@@ -174,7 +172,7 @@ class _PerThread(threading.local):
             setattr(self, name, factory())
 
 
-class Zstd(Codec):
+class _Zstd(Codec):
     """Zstandard through ``zstandard``."""
 
     name, magic, levels, default_level = "zstd", b"\x28\xb5\x2f\xfd", (-131072, 22), 3
@@ -226,7 +224,7 @@ class Zstd(Codec):
         return output.value(), view[at - len(stream.unused_data) :]
 
 
-class Lz4(Codec):
+class _Lz4(Codec):
     """LZ4 frames through ``lz4``."""
 
     name, magic, levels, default_level = "lz4", b"\x04\x22\x4d\x18", (-(1 << 16), 16), 0
@@ -265,7 +263,7 @@ class Lz4(Codec):
         return output.value(), memoryview(stream.unused_data or b"")
 
 
-class Gzip(Codec):
+class _Gzip(Codec):
     """gzip through the standard library."""
 
     name, magic, levels, default_level = "gzip", b"\x1f\x8b", (0, 9), 6
@@ -302,7 +300,7 @@ class Gzip(Codec):
         return output.value(), view[at - len(stream.unused_data) :]
 
 
-class Zlib(Gzip):
+class Zlib(_Gzip):
     """zlib streams (RFC 1950) through the standard library."""
 
     name, magic = "zlib", b""
@@ -319,7 +317,7 @@ class Zlib(Gzip):
         return len(head) == 2 and head[0] & 15 == 8 and head[0] >> 4 <= 7 and int.from_bytes(head, "big") % 31 == 0
 
 
-class Snappy(Codec):
+class _Snappy(Codec):
     """The Snappy framing format through ``cramjam``."""
 
     name, magic = "snappy", b"\xff\x06\x00\x00sNaPpY"
@@ -401,11 +399,11 @@ def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
         at += 4 + length
         # Compressed: checksum, then a varint with the size, at most 65536. Uncompressed: checksum, then the data.
         yield at, varint.read(body, 4, 3)[0] if kind == 0 else max(length - 4, 0) if kind == 1 else 0
-    if at == len(Snappy.magic):
+    if at == len(_Snappy.magic):
         raise ValueError("no chunk follows the stream identifier")
 
 
-CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (Zstd(), Lz4(), Gzip(), Snappy(), Zlib())}
+CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (_Zstd(), _Lz4(), _Gzip(), _Snappy(), Zlib())}
 
 
 def codec_of(data: Buffer) -> Codec | None:

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 from serde_chain.errors import ConfigError
 
-__all__ = ["anchored", "is_path"]
-
 _log = logging.getLogger("serde_chain")
 
 # Also under a side, a route, a registry or a mirror: key.avro.schema.file, schema.registry.ssl.ca.location.

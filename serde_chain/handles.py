@@ -8,8 +8,6 @@ from typing import BinaryIO
 
 from payload_stores.buffers import Buffer
 
-__all__ = ["InlineHandle", "PayloadHandle"]
-
 
 class PayloadHandle(ABC):
     """A value that is fetched on demand, so that ignored values cost no download.

@@ -15,8 +15,6 @@ from serde_chain.base import Data, Deserializer, MovesFields, Serializer, Stage,
 from serde_chain.catalogue import SERIALIZE, Side
 from serde_chain.errors import ConfigError
 
-__all__ = ["check"]
-
 
 def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
     """Refuse an invalid order.

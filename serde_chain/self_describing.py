@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from payload_stores.base import PayloadStore
     from serde_chain.wire.reference_format import Reference
 
-__all__ = ["AutoDeserializer", "DescribeSerializer", "header_name", "outermost_stage"]
-
 VERSION: Final = 1
 MAX_STAGES: Final = 16
 

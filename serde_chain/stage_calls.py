@@ -19,8 +19,6 @@ from serde_chain.base import (
 from serde_chain.errors import ConfigError
 from serde_chain.record import Context
 
-__all__ = ["Begun", "check_call", "composed", "max_unchanged", "plain_call", "stage_call"]
-
 
 class Begun(NamedTuple):
     """A value between two stages: plain functions have made it, and the next stage needs the record.

@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context as TraceContext
     from opentelemetry.trace import Link
 
-__all__ = ["ClientTelemetry", "Observer", "client_telemetry", "count_cache", "observer"]
-
 T = TypeVar("T")
 Attributes: TypeAlias = dict[str, str | int]
 

@@ -3,11 +3,16 @@
 import ast
 import importlib
 import inspect
+import re
+from pathlib import Path
 
 import pytest
 
 import serde_chain
 
+ROOT = Path(__file__).parent.parent
+# They pass on names of other modules, which type checkers want listed.
+PASSING_ON = {"serde_chain.schemas.registry", "serde_chain.schemas.schema_registry"}
 PACKAGES = ["payload_stores", "serde_chain", "serde_chain.jobs", "serde_chain.spark", "serde_chain.spark.jobs"]
 
 
@@ -26,3 +31,16 @@ def test_imports_and_table_are_the_same(name: str) -> None:
 def test_a_misspelt_name_is_refused_by_type_checkers_too() -> None:
     with pytest.raises(AttributeError, match="module 'serde_chain' has no attribute 'Nothing'"):
         _ = serde_chain.Nothing  # type: ignore[attr-defined]
+
+
+def test_only_modules_that_the_pages_name_list_their_names() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").glob("**/*.md"), *(ROOT / "examples").glob("**/*.py")]
+    text = "\n".join(page.read_text("utf-8") for page in pages if page.parent.name != "design")
+    named = set(re.findall(r"(?:automodule::|from|import) ((?:serde_chain|payload_stores)[\w.]*)", text))
+    modules = {
+        ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        for package in ("serde_chain", "payload_stores")
+        for file in (ROOT / package).glob("**/*.py")
+        if file.name != "__init__.py" and re.search("^__all__ =", file.read_text("utf-8"), re.MULTILINE)
+    }
+    assert modules - named == PASSING_ON

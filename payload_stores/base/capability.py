@@ -10,8 +10,6 @@ if TYPE_CHECKING:
 else:
     _ProtocolMeta = type(Protocol)
 
-__all__ = ["Capability", "HasCapabilities"]
-
 
 class Capability(_ProtocolMeta):
     """The metaclass of the Protocols ``Supports…``: ``isinstance(store, SupportsDelete)`` asks ``store.supports``.

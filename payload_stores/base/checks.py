@@ -21,8 +21,6 @@ from payload_stores.options import Option, integer, listing
 if TYPE_CHECKING:
     from datetime import datetime
 
-__all__ = ["Checks"]
-
 # Kafka's rule for topic names. It excludes path separators; only "." and ".." could leave a folder.
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 

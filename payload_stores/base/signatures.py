@@ -17,8 +17,6 @@ from weakref import WeakKeyDictionary
 from payload_stores.base.values import PublishContext
 from payload_stores.errors import ConfigError
 
-__all__ = ["Fit", "adapt_methods", "check_methods", "fit"]
-
 
 class _Method(NamedTuple):
     """A method of the contract that the KIP has too.

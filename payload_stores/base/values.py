@@ -12,8 +12,6 @@ from payload_stores.buffers import Buffer
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
-__all__ = ["Lifetimes", "PayloadInfo", "PublishContext", "RecordWriter"]
-
 
 @dataclass(frozen=True, slots=True)
 class PublishContext:

@@ -11,8 +11,6 @@ from payload_stores.buckets.errors import Refusal
 from payload_stores.errors import PayloadIntegrityError
 from payload_stores.multipart import PART_BYTES, TransferCount, download_ranges, open_ranges
 
-__all__ = ["RangedDownloads"]
-
 # Size of a range while other downloads keep the network busy.
 _LARGE_PART_BYTES: Final = 64 << 20
 

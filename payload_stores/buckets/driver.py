@@ -11,8 +11,6 @@ from payload_stores.buckets.errors import Errors
 from payload_stores.buffers import Buffer
 from payload_stores.errors import PayloadIntegrityError, PayloadStoreError, PayloadStoreUnavailableError
 
-__all__ = ["Answer", "Driver", "Head", "ListedObject", "Target", "fill_with"]
-
 
 class Target(NamedTuple):
     """The place of an object.

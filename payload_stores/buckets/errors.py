@@ -16,8 +16,6 @@ from payload_stores.errors import (
     PayloadStoreUnavailableError,
 )
 
-__all__ = ["FULL", "SKEWED", "ErrorRow", "Errors", "Meaning", "Refusal", "is_about_checksums", "row_of"]
-
 
 class Refusal(Enum):
     """Why a request was refused, as far as the engine decides by it."""

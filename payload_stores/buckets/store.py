@@ -17,8 +17,6 @@ from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError, P
 from payload_stores.ids import sha256_digest
 from payload_stores.multipart import MAX_PARTS, PART_BYTES, DaemonPool, read_parts, released, stream_digest
 
-__all__ = ["BucketStore"]
-
 # As many as Amazon's DeleteObjects takes.
 _AT_ONCE: Final = 1000
 # Parts of a stream in flight at once; with the one being read and some blocks, less than 32 MiB.

@@ -15,8 +15,6 @@ require("httpx2", "hop")
 
 import httpx2  # noqa: E402  after the check that it is there
 
-__all__ = ["BearerAuth", "tokens"]
-
 # RFC 6750 section 2.1.
 _TOKEN: Final = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 _MARGIN_SECONDS: Final = 30.0

@@ -32,8 +32,6 @@ import httpx2  # noqa: E402  after the check that it is there
 from payload_stores.multipart import PayloadFile  # noqa: E402
 from payload_stores.scram.auth import REPLAYABLE, UNSIGNED  # noqa: E402
 
-__all__ = ["HopClient"]
-
 T = TypeVar("T")
 
 _CONNECTIONS: Final = 64

@@ -21,16 +21,6 @@ from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 from payload_stores.plugins import require
 from payload_stores.references import Location
 
-__all__ = [
-    "METADATA_KEY",
-    "METADATA_TOPIC",
-    "Endpoint",
-    "Unsupported",
-    "discover",
-    "is_message",
-    "last_record",
-]
-
 METADATA_TOPIC: Final = "sys.metadata"
 METADATA_KEY: Final = "LargeMessageUploadEndpoint"
 

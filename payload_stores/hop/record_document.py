@@ -28,8 +28,6 @@ from bson.codec_options import CodecOptions, DatetimeConversion  # noqa: E402
 from bson.datetime_ms import DatetimeMS  # noqa: E402
 from bson.errors import BSONError  # noqa: E402
 
-__all__ = ["MAX_BYTES", "MAX_METADATA_BYTES", "Frame", "around", "frame", "holds", "open_message", "read"]
-
 MAX_BYTES: Final = (1 << 31) - 1
 """A BSON document's length is a signed int32."""
 MAX_METADATA_BYTES: Final = 4 << 20

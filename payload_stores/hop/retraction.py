@@ -20,8 +20,6 @@ require("bson", "hop")
 import bson  # noqa: E402  after the check that it is there
 from bson.errors import BSONError  # noqa: E402
 
-__all__ = ["HEADER", "MAX_LIST_BYTES", "is_retracted", "list_url", "mark_url"]
-
 HEADER: Final = "_retracted"
 """Header of a record that is delivered although it is retracted; its value is ``true``, as that of ``_test``."""
 MAX_LIST_BYTES: Final = 4 << 20

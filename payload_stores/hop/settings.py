@@ -13,8 +13,6 @@ from typing import Final
 
 from payload_stores.errors import ConfigError
 
-__all__ = ["config_file", "switch"]
-
 # The words accepted by hop-client in the environment.
 _WORDS: Final = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(("false", "no", "off", "0"), False)
 

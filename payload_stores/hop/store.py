@@ -33,8 +33,6 @@ if TYPE_CHECKING:
 
     from payload_stores.hop.client import HopClient
 
-__all__ = ["HopStore"]
-
 _log = logging.getLogger("payload_stores")
 
 _BLOCK_BYTES: Final = 1 << 20

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, KafkaException, Message
     from confluent_kafka.admin import AdminClient
 
-__all__ = ["Broker", "TopicMetadata"]
-
 # In the log of the store, one line for a broker that does not answer: above INFO, which has each connection.
 _LOG: Final[Mapping[str, object]] = {"logger": folded_log("payload_stores.kafka"), "log_level": 4}
 

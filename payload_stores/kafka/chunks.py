@@ -27,8 +27,6 @@ from payload_stores.message_headers import headers_of
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
-__all__ = ["LEAST_BLOCK_BYTES", "MOST_PATH_BYTES", "ROOM", "Chunk", "Publication", "Record", "cut"]
-
 Record: TypeAlias = tuple[bytes, Buffer | None, tuple[tuple[str, bytes], ...]]
 
 MOST_PATH_BYTES: Final = 1024

@@ -9,8 +9,6 @@ from payload_stores.errors import PayloadAccessDeniedError, PayloadStoreError, P
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
-__all__ = ["AUTHENTICATION", "STORE", "denied", "missing_topic", "translated", "unavailable"]
-
 STORE: Final = "kafka"
 
 # By name: importing them would import confluent_kafka, whose lack is to be reported by `require`.

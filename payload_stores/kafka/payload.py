@@ -14,8 +14,6 @@ from payload_stores.kafka.chunks import LEAST_BLOCK_BYTES, Chunk
 from payload_stores.kafka.errors import STORE, missing_topic
 from payload_stores.kafka.place import Place
 
-__all__ = ["Payload"]
-
 # A record takes about 10 µs regardless of its size, and a payload topic has those of any writer. So their number is
 # bounded too, in proportion to the payload; its writer makes chunks of at least LEAST_BLOCK_BYTES.
 _UNMEASURED_RECORDS: Final = 10_000

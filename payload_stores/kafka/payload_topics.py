@@ -16,8 +16,6 @@ from payload_stores.kafka.chunks import ROOM
 from payload_stores.kafka.errors import STORE, denied, missing_topic, translated, unavailable
 from payload_stores.plugins import require
 
-__all__ = ["PayloadTopic", "PayloadTopics"]
-
 _log = logging.getLogger("payload_stores.kafka")
 
 _MARGIN: Final = 1.2

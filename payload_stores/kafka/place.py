@@ -9,8 +9,6 @@ from payload_stores import references
 from payload_stores.base import PayloadStore
 from payload_stores.kafka.chunks import MOST_PATH_BYTES
 
-__all__ = ["Place"]
-
 _PARTITION: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 _OFFSETS: Final = re.compile(r"(0|[1-9][0-9]{0,18})-(0|[1-9][0-9]{0,18})")
 _MOST_PARTITION: Final = (1 << 31) - 1

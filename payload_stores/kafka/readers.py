@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
 
-__all__ = ["IdleReaders", "Position"]
-
 _MOST: Final = 8
 # Seconds at a position: at the end of a partition, a consumer fetches every few milliseconds.
 _WAIT_S: Final = 1.0

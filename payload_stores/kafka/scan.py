@@ -10,8 +10,6 @@ from itertools import pairwise
 from payload_stores.kafka.broker import Broker
 from payload_stores.kafka.chunks import Chunk
 
-__all__ = ["Stored", "scan"]
-
 
 @dataclass
 class Stored:

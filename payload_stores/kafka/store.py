@@ -39,8 +39,6 @@ from payload_stores.multipart import open_ranges, read_parts, released, stream_d
 from payload_stores.options import Option, integer, text
 from payload_stores.plugins import require
 
-__all__ = ["KafkaStore"]
-
 _TOPIC: Final = "{topic}"
 _MOST_NAME: Final = 249
 _MOST_CHUNKS: Final = 1 << 22

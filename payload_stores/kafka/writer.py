@@ -29,8 +29,6 @@ from payload_stores.threads import run_in_daemon_thread
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Message
 
-__all__ = ["OwnWriter", "Writer"]
-
 # Records of one payload in flight at once, up to 1 MiB each; a producer has five requests in flight.
 _AHEAD: Final = 6
 # Less than a store's deadline: a source that is slow delays other uploads, but does not fail them.

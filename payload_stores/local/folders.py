@@ -17,26 +17,6 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeAlias
 
-__all__ = [
-    "MARKER",
-    "MOST_FOLDERS",
-    "Folder",
-    "NotAFileError",
-    "copy_all",
-    "entered",
-    "is_temporary",
-    "leads_into_a_store",
-    "made",
-    "make_root",
-    "open_file",
-    "remove_temporary",
-    "status_of",
-    "sync_folder",
-    "temporary_file",
-    "touch",
-    "write_all",
-]
-
 Folder: TypeAlias = AbstractContextManager[int]
 
 # Folder in a store's root for payloads being written. It marks the root as a store: an empty mount point has none. It

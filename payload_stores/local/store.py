@@ -41,8 +41,6 @@ from payload_stores.ids import DIGEST_PREFIX
 from payload_stores.local import folders
 from payload_stores.options import Option, boolean, text
 
-__all__ = ["LocalStore"]
-
 _log = logging.getLogger(__name__)
 
 _STREAM_BLOCK: Final = 1 << 20

@@ -15,8 +15,6 @@ from payload_stores.base import store as contract
 from payload_stores.kip1159 import KipPayloadStore, as_store
 from payload_stores.options import Option
 
-__all__ = ["Middleware", "by_call"]
-
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -17,8 +17,6 @@ from payload_stores.errors import ContextualError, PayloadStoreError
 from payload_stores.kip1159 import KipPayloadStore
 from payload_stores.middleware.base import Middleware
 
-__all__ = ["Cache", "CacheFigures", "CachedPayloads"]
-
 T = TypeVar("T")
 
 _PATIENCE_MS: Final = 60_000

@@ -13,8 +13,6 @@ from payload_stores.kip1159 import KipPayloadStore
 from payload_stores.middleware.base import Middleware
 from payload_stores.threads import Call
 
-__all__ = ["Deadline"]
-
 T = TypeVar("T")
 
 

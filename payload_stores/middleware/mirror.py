@@ -24,8 +24,6 @@ from payload_stores.kip1159 import KipPayloadStore, as_store
 from payload_stores.middleware.base import Middleware
 from payload_stores.middleware.deadline import Deadline
 
-__all__ = ["Mirror"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger("payload_stores")

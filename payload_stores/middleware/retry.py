@@ -13,8 +13,6 @@ from payload_stores.kip1159 import KipPayloadStore
 from payload_stores.middleware.base import Middleware
 from payload_stores.plugins import require
 
-__all__ = ["Retry"]
-
 T = TypeVar("T")
 
 

@@ -15,8 +15,6 @@ from payload_stores.errors import PayloadStoreError
 from payload_stores.foreign_errors import translated
 from payload_stores.middleware.base import Middleware, by_call
 
-__all__ = ["Translated"]
-
 T = TypeVar("T")
 
 

@@ -10,8 +10,6 @@ from payload_stores.buffers import payload_buffer
 from payload_stores.multipart.sizes import PART_BYTES
 from payload_stores.threads import settle
 
-__all__ = ["TransferCount", "download_ranges"]
-
 
 def download_ranges(
     threads: Executor,

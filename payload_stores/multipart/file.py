@@ -9,8 +9,6 @@ from typing import Any, BinaryIO, cast
 from payload_stores.buffers import payload_buffer
 from payload_stores.multipart.sizes import PART_BYTES
 
-__all__ = ["PayloadFile", "open_ranges"]
-
 
 def open_ranges(size: int, fill: Callable[[memoryview, int], object], *, block_bytes: int = 1) -> BinaryIO:
     """Open a payload for reading and seeking; about one part is held in memory.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["MAX_PARTS", "PARALLEL", "PART_BYTES"]
-
 PART_BYTES: Final = 8 << 20
 """Size of parts and ranges in bytes."""
 PARALLEL: Final = 8

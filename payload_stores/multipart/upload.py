@@ -14,8 +14,6 @@ from payload_stores.ids import DIGEST_PREFIX
 from payload_stores.multipart.sizes import PART_BYTES
 from payload_stores.threads import DaemonPool
 
-__all__ = ["Blocks", "put_parts", "read_parts", "released", "slices", "stream_digest"]
-
 T = TypeVar("T")
 
 _READ_BYTES: Final = 256 << 10

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 
     from payload_stores.objects.settings import Client, Clients
 
-__all__ = ["ObjectAnswer", "ObstoreDriver"]
-
 _used_by: int | None = None
 
 

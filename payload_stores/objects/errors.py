@@ -24,8 +24,6 @@ from payload_stores.errors import (
 )
 from payload_stores.plugins import require
 
-__all__ = ["ObjectErrors", "status_of"]
-
 _Advice = tuple[type[PayloadStoreError], str | None]
 
 _STATUS: Final = re.compile(r"status code: (\d{3})")

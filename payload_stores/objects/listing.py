@@ -13,8 +13,6 @@ from payload_stores.errors import PayloadStoreError
 if TYPE_CHECKING:
     from payload_stores.objects.settings import Client
 
-__all__ = ["before", "pages"]
-
 _log = logging.getLogger("payload_stores")
 
 _LIST_ITEMS: Final = 1000

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
     Client: TypeAlias = AzureStore | GCSStore | S3Store
 
-__all__ = ["PROVIDERS", "Clients", "Provider"]
-
 
 @dataclass(frozen=True, slots=True)
 class Provider:

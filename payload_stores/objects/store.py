@@ -22,8 +22,6 @@ from payload_stores.objects.settings import PROVIDERS, Clients
 from payload_stores.options import Option, integer, nearest, text, without_login
 from payload_stores.plugins import import_object
 
-__all__ = ["ObjectsStore"]
-
 _MAX_BACKOFF_MS: Final = 1_000
 _ALIASES: Final = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "az", "abfss": "az", "adl": "az"}
 

@@ -17,18 +17,6 @@ from payload_stores.plugins import require
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-__all__ = [
-    "READ",
-    "WRITE",
-    "Authorizer",
-    "BrokerAcls",
-    "FileAcls",
-    "Rule",
-    "SupportsAnyTopic",
-    "SupportsCheck",
-    "SupportsRefresh",
-]
-
 READ: Final = "READ"
 WRITE: Final = "WRITE"
 

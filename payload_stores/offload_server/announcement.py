@@ -11,8 +11,6 @@ from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 from payload_stores.hop.endpoint import METADATA_KEY, METADATA_TOPIC, Unsupported, last_record
 from payload_stores.plugins import require
 
-__all__ = ["announce"]
-
 _SECONDS: Final = 30.0
 
 

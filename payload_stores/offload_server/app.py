@@ -37,8 +37,6 @@ from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.offload_server.transfers import Transfers
 from payload_stores.scram.server import Credentials, ScramServer
 
-__all__ = ["OffloadApp"]
-
 _log = logging.getLogger(__name__)
 
 # Monitors wait only some seconds.

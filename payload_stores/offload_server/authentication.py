@@ -17,8 +17,6 @@ from payload_stores.offload_server.requests import GoneError, address_of, answer
 from payload_stores.offload_server.tokens import TokenVerifier
 from payload_stores.scram.server import Outcome, ScramServer
 
-__all__ = ["HEALTH", "LIVE", "USER", "Authentication"]
-
 _log = logging.getLogger(__name__)
 
 #: Key of the sender's name in a request's scope.

@@ -13,8 +13,6 @@ from typing import Final
 
 from payload_stores.offload_server.log_throttle import LogThrottle
 
-__all__ = ["Connections"]
-
 _log = logging.getLogger(__name__)
 
 # Pause after the system ran out of file descriptors.

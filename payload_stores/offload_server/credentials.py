@@ -19,8 +19,6 @@ from payload_stores.offload_server.files import Watched, replace, warn_if_readab
 from payload_stores.scram.server import ITERATIONS, Credential, derive, invented
 from payload_stores.scram.wire import MAX_ITERATIONS, MECHANISMS, MIN_ITERATIONS
 
-__all__ = ["FileCredentials", "add_user", "list_users", "remove_user"]
-
 _VERSION: Final = 1
 _SECRET_BYTES: Final = 32
 _LONGEST_NAME: Final = 200

@@ -6,8 +6,6 @@ from typing import ClassVar
 
 from payload_stores.errors import PayloadStoreError
 
-__all__ = ["ForbiddenError", "MalformedUploadError", "NoRoomError", "RefusedError", "TooLargeError"]
-
 
 class RefusedError(PayloadStoreError):
     """A request is answered with an error.

@@ -16,8 +16,6 @@ from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from payload_stores.errors import ConfigError
 
-__all__ = ["LockedFolder", "SupportsReload", "Watched", "replace", "toml", "warn_if_readable"]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -12,8 +12,6 @@ from uuid import UUID
 
 from payload_stores.errors import ConfigError, PayloadStoreUnavailableError
 
-__all__ = ["Entry", "Index"]
-
 _VERSION: Final = 2
 # Wait for another process holding the file, such as a backup.
 _WAIT_SECONDS: Final = 10.0

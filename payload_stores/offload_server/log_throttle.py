@@ -8,8 +8,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Final
 
-__all__ = ["SECONDS", "LogThrottle", "ThrottleFilter"]
-
 SECONDS: Final = 60.0
 """One line per occasion and so many seconds."""
 _MOST: Final = 10_000

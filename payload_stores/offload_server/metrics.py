@@ -13,8 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from payload_stores.offload_server.errors import RefusedError
 
-__all__ = ["METRICS", "Metered", "Metrics"]
-
 METRICS: Final = "/metrics"
 
 # Labels must not contain text from requests: each value would be kept forever.

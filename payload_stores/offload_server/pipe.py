@@ -9,8 +9,6 @@ from typing import Final
 
 from payload_stores.errors import PayloadStoreError
 
-__all__ = ["Pipe", "PipeClosedError"]
-
 # Maximum bytes in a pipe; an upload takes these and the store's own memory.
 _MOST: Final = 512 << 10
 # The reader wakes for this many bytes, or the end: switching threads costs as much as copying them.

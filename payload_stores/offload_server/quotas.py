@@ -13,8 +13,6 @@ from payload_stores.errors import PayloadStoreUnavailableError
 from payload_stores.offload_server.errors import RefusedError, TooLargeError
 from payload_stores.offload_server.requests import Caller, GoneError, Limits
 
-__all__ = ["Shares", "WaitBudget"]
-
 K = TypeVar("K")
 T = TypeVar("T")
 

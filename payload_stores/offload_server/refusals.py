@@ -12,8 +12,6 @@ from typing import Final
 
 from payload_stores.offload_server.log_throttle import LogThrottle
 
-__all__ = ["Refusals"]
-
 _log = logging.getLogger(__name__)
 
 # Wait of the next proof after the first refusal; each further refusal doubles it.

@@ -12,18 +12,6 @@ from starlette.types import Message, Receive, Scope, Send
 
 from payload_stores.offload_server.errors import RefusedError
 
-__all__ = [
-    "Caller",
-    "GoneError",
-    "Limits",
-    "address_of",
-    "answer",
-    "content_length",
-    "discard",
-    "header",
-    "is_loopback",
-]
-
 # Bytes read of an unwanted body, so that a client still sending sees the answer: closing a connection with unread
 # bytes may discard the answer.
 _DISCARDED_BYTES: Final = 4 << 20

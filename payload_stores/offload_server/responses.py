@@ -11,8 +11,6 @@ require("bson", "offload-server")
 
 import bson  # noqa: E402  after the check that it is there
 
-__all__ = ["frame", "stored_headers"]
-
 
 def stored_headers(headers: Iterable[tuple[str, bytes]]) -> bytes:
     """Encode headers for the index: an array of ``[string, binary]`` arrays."""

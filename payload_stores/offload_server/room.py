@@ -14,8 +14,6 @@ from payload_stores.offload_server.errors import NoRoomError
 from payload_stores.offload_server.index import Index
 from payload_stores.offload_server.requests import Limits
 
-__all__ = ["Room", "now_ms"]
-
 _DAY_MS: Final = 86_400_000
 
 

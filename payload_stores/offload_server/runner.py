@@ -22,8 +22,6 @@ from payload_stores.offload_server.connections import Connections
 from payload_stores.offload_server.log_throttle import ThrottleFilter
 from payload_stores.offload_server.requests import is_loopback
 
-__all__ = ["Tls", "serve"]
-
 _log = logging.getLogger(__name__)
 
 # A connection on which nothing has been sent of the next request may stay open so long, for clients that keep theirs.

@@ -13,8 +13,6 @@ from typing import Final, Protocol
 from payload_stores.errors import ConfigError
 from payload_stores.offload_server.files import Watched, replace, toml
 
-__all__ = ["FileTokens", "TokenVerifier", "add_token", "list_tokens", "remove_token"]
-
 _TOKEN_BYTES: Final = 32
 _SCHEME: Final = "sha256:"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")

@@ -32,8 +32,6 @@ from payload_stores.offload_server.requests import Caller, GoneError, Limits
 from payload_stores.offload_server.room import Room, now_ms
 from payload_stores.threads import DaemonPool
 
-__all__ = ["Transfers"]
-
 _log = logging.getLogger(__name__)
 
 T = TypeVar("T")

@@ -24,8 +24,6 @@ require("bson", "offload-server")
 import bson  # noqa: E402  after the check that it is there
 from bson.errors import BSONError  # noqa: E402
 
-__all__ = ["Upload", "UploadParser"]
-
 ID_HEADER: Final = "_id"
 
 # Headers and key together, in bytes; Kafka's own records take a megabyte by default.

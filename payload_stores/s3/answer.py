@@ -15,7 +15,6 @@ from http import HTTPStatus
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.s3.errors import field
 
-__all__ = ["S3Answer", "with_fast_times"]
 # S3's formats: RFC 9110, section 5.6.7, in headers, and RFC 3339 in XML.
 _OF_HEADERS: Final = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
 _OF_XML: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)

@@ -22,8 +22,6 @@ from payload_stores.s3.answer import S3Answer
 from payload_stores.s3.errors import EMPTY, MISSING, S3Errors, arguments, error_code, field, refuse_pages
 from payload_stores.s3.parts import Parts
 
-__all__ = ["DIRECTORY_BUCKET", "S3Driver"]
-
 _log = logging.getLogger(__name__)
 
 # "Directory bucket naming rules" in Amazon's S3 User Guide.

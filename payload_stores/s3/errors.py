@@ -18,19 +18,6 @@ from payload_stores.errors import (
 )
 from payload_stores.plugins import require
 
-__all__ = [
-    "EMPTY",
-    "MISSING",
-    "NOT_IMPLEMENTED",
-    "NO_RULES",
-    "NO_UPLOAD",
-    "S3Errors",
-    "arguments",
-    "error_code",
-    "field",
-    "refuse_pages",
-]
-
 # Error codes in answers; HEAD answers have no body, so botocore uses the HTTP status as the code.
 # Source: "Error responses" in the Amazon S3 API Reference.
 MISSING: Final = frozenset({"NoSuchKey", "404", "NotFound"})

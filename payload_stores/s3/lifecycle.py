@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from payload_stores.base import Lifetimes
 
-__all__ = ["Rule", "lifetimes", "with_expiration", "with_versions"]
-
 Rule: TypeAlias = Mapping[str, Any]
 
 _DAY: Final = timedelta(days=1)

@@ -13,8 +13,6 @@ from payload_stores.buckets.driver import Target
 from payload_stores.multipart import Blocks, DaemonPool, put_parts
 from payload_stores.s3.errors import MISSING, NO_UPLOAD, arguments, error_code, field
 
-__all__ = ["Parts"]
-
 _log = logging.getLogger(__name__)
 
 

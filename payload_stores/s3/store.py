@@ -30,8 +30,6 @@ from payload_stores.s3.lifecycle import lifetimes, with_expiration, with_version
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
-__all__ = ["S3Store"]
-
 _ENCRYPTION: Final = {"aes256": "AES256", "aws:kms": "aws:kms", "aws:kms:dsse": "aws:kms:dsse"}
 
 # botocore's standard mode waits up to 1, 2, 4, … 20 s between attempts, and up to 5 s more if a server requests it.

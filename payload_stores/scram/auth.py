@@ -37,8 +37,6 @@ from scramp import ScramException  # noqa: E402
 
 from payload_stores.scram.client import Exchange, Password  # noqa: E402
 
-__all__ = ["REPLAYABLE", "UNSIGNED", "ScramAuth"]
-
 #: Request extension (``extensions={REPLAYABLE: True}``): the streamed body may be iterated again.
 REPLAYABLE: Final = "replayable"
 #: Response extension of an unsigned answer: nothing shows that the server knows the user.

@@ -22,8 +22,6 @@ require("scramp", "hop")
 from scramp import ScramClient  # noqa: E402  after the check that it is there
 from scramp.utils import saslprep  # noqa: E402
 
-__all__ = ["Exchange", "Keys", "Password"]
-
 # Maximum salts remembered: a user has one per server, and a new one with each new password.
 _MAX_SALTS: Final = 16
 

@@ -37,8 +37,6 @@ require("scramp", "hop")
 
 from scramp import ScramException, ScramMechanism  # noqa: E402  after the check that it is there
 
-__all__ = ["Credential", "Credentials", "Outcome", "ScramServer", "derive", "invented"]
-
 #: The rule of thumb of RFC 7677 section 4, for new passwords.
 ITERATIONS: Final = 15_000
 

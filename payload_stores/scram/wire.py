@@ -8,20 +8,6 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = [
-    "HASHES",
-    "MAX_ITERATIONS",
-    "MECHANISMS",
-    "MIN_ITERATIONS",
-    "MalformedHeaderError",
-    "decode",
-    "encode",
-    "mechanism_name",
-    "parse_challenges",
-    "parse_parameters",
-    "write",
-]
-
 HASHES: Final = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 """The hash function of each mechanism."""
 MECHANISMS: Final = tuple(HASHES)

@@ -18,8 +18,6 @@ from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableErro
 from payload_stores.middleware import Middleware
 from payload_stores.options import nearest
 
-__all__ = ["FaultyStore", "Toxic"]
-
 T = TypeVar("T")
 Kind = Literal["latency", "transient", "permanent", "cut", "corrupt", "hang", "error after success"]
 

@@ -20,8 +20,6 @@ from serde_chain.arrow.selection import Columns
 from serde_chain.errors import ConfigError, DecodeError, ForeignFormatError, SerializationError, without_data
 from serde_chain.record import KEY, VALUE, RecordContext
 
-__all__ = ["Batch", "BatchForm", "BatchResult", "SupportsBatchForm", "Untouched", "wrong_rows"]
-
 
 class BatchForm(ABC):
     """A stage at work on whole columns; see :class:`SupportsBatchForm`.

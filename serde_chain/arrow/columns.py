@@ -11,20 +11,6 @@ from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.record import Header
 
-__all__ = [
-    "Headers",
-    "binary_column",
-    "cast",
-    "cuts",
-    "cuts_of_rows",
-    "header_lists",
-    "marked_rows",
-    "replaced",
-    "views",
-    "with_children",
-    "with_items",
-]
-
 _MAX_BINARY_BYTES: Final = (1 << 31) - 1
 
 

@@ -14,8 +14,6 @@ from serde_chain.arrow.batch import Batch
 from serde_chain.errors import SerializationError, in_chain
 from serde_chain.transfer import Prefetch, Prefetched, Transfer
 
-__all__ = ["BatchDownloads", "fail"]
-
 
 class BatchDownloads:
     """Transfers of a batch, started at once; one deadline for all payloads held together.

@@ -13,8 +13,6 @@ from serde_chain.arrow.columns import binary_column
 from serde_chain.errors import ContextualError, DecodeError, SerializationError, is_about_record
 from serde_chain.record import Context
 
-__all__ = ["EncodedBatch"]
-
 
 class EncodedBatch(BatchForm):
     """Reads every value, and returns its bytes as they came.

@@ -6,8 +6,6 @@ from typing import Any
 
 from payload_stores.plugins import require
 
-__all__ = ["Kernels"]
-
 
 class Kernels:
     r"""Encodings of columns; each result is a ``pyarrow.BinaryArray`` with the bytes of each row.

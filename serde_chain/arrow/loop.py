@@ -15,8 +15,6 @@ from serde_chain.arrow.columns import binary_column
 from serde_chain.base import Data, Stage, SupportsArrowType, is_same_work
 from serde_chain.errors import DecodeError, SerializationError, without_data
 
-__all__ = ["declared_type", "find_form", "run"]
-
 
 def find_form(stage: object) -> BatchForm | None:
     """The batch form that a stage offers, or None."""

@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 from payload_stores.plugins import require
 from serde_chain.errors import EncodeError, without_data
 
-__all__ = ["has_equal_keys", "objects", "plain"]
-
 # The type ids of Arrow's Schema.fbs, as pyarrow names them; those of extensions are told by their class.
 _LEAVES: Final = {
     *("NA", "BOOL", "UINT8", "INT8", "UINT16", "INT16", "UINT32", "INT32", "UINT64", "INT64", "HALF_FLOAT", "FLOAT"),

@@ -10,8 +10,6 @@ from payload_stores.plugins import require
 from serde_chain.arrow.columns import with_children, with_items
 from serde_chain.errors import ConfigError
 
-__all__ = ["Columns", "Tree"]
-
 # The fields below a field by their names; none for a field that is named as a whole.
 Tree: TypeAlias = "dict[str, Tree]"
 

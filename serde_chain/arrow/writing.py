@@ -14,20 +14,6 @@ from serde_chain.base.kinds import is_same_work, typed_stage
 from serde_chain.errors import ConfigError, EncodeError, SerializationError
 from serde_chain.record import KEY, Context, Header, RecordContext
 
-__all__ = [
-    "ArrowRecords",
-    "ColumnWriter",
-    "SupportsColumns",
-    "arrays_of",
-    "chunked",
-    "columns_first",
-    "header_column",
-    "key_rows",
-    "listed",
-    "objects_for",
-    "rows_of",
-]
-
 _PART_BYTES: Final = 8 << 20
 _GROWTH: Final = 8
 # Values with a larger average are passed on as views of the table.

@@ -5,15 +5,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
-__all__ = [
-    "SupportsAsyncClose",
-    "SupportsAsyncClusterId",
-    "SupportsBuild",
-    "SupportsClose",
-    "SupportsClusterId",
-    "SupportsConfigure",
-]
-
 
 @runtime_checkable
 class SupportsConfigure(Protocol):

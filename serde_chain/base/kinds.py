@@ -9,16 +9,6 @@ from typing import TypeGuard
 from serde_chain.base.stage import Data, DeclaresHeaders, Stage
 from serde_chain.base.values import RemovedHeaders
 
-__all__ = [
-    "is_same_work",
-    "is_stage",
-    "moves_fields",
-    "moves_whole_payloads",
-    "removed_headers_of",
-    "typed_at",
-    "typed_stage",
-]
-
 
 def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:
     """Whether an item of a chain declares its input and output: a stage or a stage class."""

@@ -14,8 +14,6 @@ from serde_chain.base.stage import Serializer
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["STREAMED_BYTES", "BufferReader", "PartsSerializer", "SupportsRead", "is_stream"]
-
 In = TypeVar("In", contravariant=True)
 
 STREAMED_BYTES: Final = 32 << 20

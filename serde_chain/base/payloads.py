@@ -12,18 +12,6 @@ if TYPE_CHECKING:  # clients without a store import none
     from serde_chain.reference import Reference
     from serde_chain.transfer import Transfer
 
-__all__ = [
-    "ModelOfRecords",
-    "MovesFields",
-    "RecordLimits",
-    "SupportsDownloads",
-    "SupportsFetch",
-    "SupportsModels",
-    "SupportsOffload",
-    "SupportsReferences",
-    "SupportsUploads",
-]
-
 
 class RecordLimits(Protocol):
     """A client's limits on record size, for stages that can make a record smaller.

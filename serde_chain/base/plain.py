@@ -9,14 +9,6 @@ from payload_stores.buffers import Buffer
 from serde_chain.base.stage import Deserializer, Serializer
 from serde_chain.record import Context
 
-__all__ = [
-    "PlainDeserializer",
-    "PlainSerializer",
-    "ShortBytes",
-    "ShortBytesOnly",
-    "untouched",
-]
-
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)
 

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["ANYTHING", "NO_FIELDS", "FieldType", "RemovedHeaders"]
-
 
 def _nothing() -> Mapping[str, FieldType]:
     return {}

@@ -9,8 +9,6 @@ from typing import Any, Final, TypeVar, cast
 
 import click
 
-__all__ = ["FILE", "PARTITION", "configured", "example", "path_of", "timeout"]
-
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 # Libraries count in whole milliseconds.

@@ -32,8 +32,6 @@ from serde_chain.stages.large_message.options import ACCEPT, DOWNLOADS_BYTES, ID
 from serde_chain.stages.large_message.routes import Route, routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
 
-__all__ = ["print_config"]
-
 Options: TypeAlias = Collection[Option[Any]]
 
 _HIDDEN = "********"

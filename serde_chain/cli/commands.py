@@ -22,8 +22,6 @@ from serde_chain.cli.replay import replay
 from serde_chain.cli.services import services
 from serde_chain.cli.stamp import stamp
 
-__all__ = ["commands"]
-
 
 @click.group(cls=Program, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="serde-chain")

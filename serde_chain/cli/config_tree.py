@@ -10,8 +10,6 @@ from rich.tree import Tree
 from serde_chain.cli.output import plain
 from serde_chain.stages.large_message.options import AUTO, THRESHOLD
 
-__all__ = ["config_tree"]
-
 _ASKED = "the topic's limit; kafka-python and bare chains cannot ask"
 _NO_CHAINS = (
     "The file names no chains: keys and values are those of the Kafka client. Name a chain with "

@@ -17,8 +17,6 @@ from serde_chain.cli.program import FAILED
 from serde_chain.cli.selection import selecting, selection
 from serde_chain.errors import ContextualError
 
-__all__ = ["consume"]
-
 _CHAINS = frozenset(f"{field}.deserializer{plural}" for field in ("key", "value") for plural in ("", "s"))
 
 

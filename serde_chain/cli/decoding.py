@@ -18,8 +18,6 @@ from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import FETCH, LAZY
 from serde_chain.transfer import Transfer, finish
 
-__all__ = ["DecodedRecord", "Decoding"]
-
 _TICK_S: Final = 0.5
 
 

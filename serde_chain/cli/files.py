@@ -15,8 +15,6 @@ from serde_chain.cli.fits import is_gzipped_fits, most_pixels, picture, pixels_i
 from serde_chain.cli.outline import as_json, as_text, is_array, is_table, parts
 from serde_chain.handles import PayloadHandle
 
-__all__ = ["Saved", "as_file", "file_name", "files_in", "save", "suffix_of"]
-
 _FITS: Final = ".fits"
 _GZIPPED_FITS: Final = ".fits.gz"
 # The first bytes of file types, as regular expressions, by file name suffix. Images come first.

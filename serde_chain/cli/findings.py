@@ -12,8 +12,6 @@ from rich.table import Table
 from serde_chain.cli.output import iso_time, number, plain
 from serde_chain.errors import ContextualError, MissingDependencyError
 
-__all__ = ["Finding", "Level", "rows"]
-
 _ROWS: Final = 20
 # Shown elsewhere: before the text, or in columns of their own.
 _APART: Final = frozenset({"line", "topic", "partition", "offset", "timestamp_ms", "reference"})

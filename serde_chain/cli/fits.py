@@ -16,8 +16,6 @@ import zlib
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-__all__ = ["is_fits", "is_gzipped_fits", "most_pixels", "picture", "pixels_in", "size_in"]
-
 _START: Final = b"SIMPLE  ="
 _BLOCK: Final = 2880
 _CARD: Final = 80

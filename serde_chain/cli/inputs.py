@@ -19,8 +19,6 @@ from serde_chain.config import Resolved
 from serde_chain.record import Header
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer
 
-__all__ = ["STDIN", "ChainInput", "InputError", "InputRecord", "StandardInput", "files", "lines", "records"]
-
 STDIN: Final = Path("-")
 # The allowed fields of a record; its position belongs to the topic that it came from.
 _FIELDS: Final = frozenset({"key", "value", "headers", "partition", "timestamp_ms", "topic", "offset"})

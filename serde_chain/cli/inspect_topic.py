@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from serde_chain.cli.decoding import DecodedRecord
     from serde_chain.config import Config
 
-__all__ = ["ShownParts", "describe", "facts", "formats_of", "inspect", "print_records", "table"]
-
 _PREVIEW_BYTES: Final = 60
 _INLINE: Final = "inline"
 _OF_RECORD: Final = ("decoded", "saved", "saved bytes", "images")

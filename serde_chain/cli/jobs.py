@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
     from serde_chain.jobs.sweeping import Progress
 
-__all__ = ["audit", "migrate", "sweep"]
-
 _SHOWN: Final = 100
 _MOST_LOCAL: Final = 10_000_000
 _AUTO, _LOCAL, _SPARK = "auto", "local", "spark"

@@ -9,8 +9,6 @@ from typing import Any, Final
 
 from serde_chain.cli.outline import as_line, as_text, fetched
 
-__all__ = ["Layout"]
-
 _PART: Final = re.compile(r"%(.)|\\(x[0-9A-Fa-f]{2}|.)|([^%\\]+)|.", re.DOTALL)
 _ESCAPES: Final = {"n": b"\n", "r": b"\r", "t": b"\t", "\\": b"\\", "0": b"\0"}
 

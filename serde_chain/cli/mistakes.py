@@ -20,8 +20,6 @@ from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
 
-__all__ = ["Checked", "check_config", "mistakes"]
-
 # librdkafka reads a configuration key by key, in order: it checks the keys before this one, and never creates a
 # client.
 _END: Final = "serde-chain.end"

@@ -16,8 +16,6 @@ from payload_stores.errors import ConfigError
 from serde_chain.cli.arguments import FILE, example
 from serde_chain.cli.output import say
 
-__all__ = ["offload_server"]
-
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object per line.")
 _NEW_FILE = click.Path(dir_okay=False, path_type=Path)
 # Characters of a token's digest: enough to tell tokens apart.

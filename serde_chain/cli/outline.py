@@ -20,24 +20,6 @@ from serde_chain.cli.output import printable
 from serde_chain.handles import PayloadHandle
 from serde_chain.models import model_of
 
-__all__ = [
-    "Node",
-    "as_json",
-    "as_line",
-    "as_size",
-    "as_text",
-    "cut",
-    "fetched",
-    "field_json",
-    "from_json",
-    "is_array",
-    "is_table",
-    "json_text",
-    "parts",
-    "summary",
-    "tree",
-]
-
 _MOST_NODES: Final = 1_000
 _MOST_LEVELS: Final = 40
 _MOST_TEXT: Final = 500

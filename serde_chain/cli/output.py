@@ -16,23 +16,6 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TimeElapsedColumn
 from rich.text import Text
 
-__all__ = [
-    "CountProgress",
-    "Screen",
-    "Status",
-    "Throughput",
-    "are",
-    "complain",
-    "is_terminal",
-    "iso_time",
-    "make_folder",
-    "number",
-    "plain",
-    "position",
-    "printable",
-    "say",
-]
-
 # Unicode's categories Cc and Cs, other line ends, characters that change the text direction (UAX #9, section 2), and
 # characters without width; joiners stay where they join letters or emoji.
 _CONTROLS: Final = re.compile(

@@ -11,8 +11,6 @@ from typing import Any
 from payload_stores.plugins import require
 from serde_chain.bakdata_config import SOURCES
 
-__all__ = ["lines_of"]
-
 
 def lines_of(path: Path, text: str) -> dict[str, int]:
     """The line of each key in a file, counted from 1.

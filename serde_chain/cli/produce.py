@@ -19,8 +19,6 @@ from serde_chain.errors import SerializationError
 if TYPE_CHECKING:
     from serde_chain import Producer
 
-__all__ = ["produce"]
-
 _PATH = click.Path(exists=True, allow_dash=True, path_type=Path)
 _CREATION_MS: Final = 5_000
 _POLL_S: Final = 0.5

@@ -17,8 +17,6 @@ import click
 from payload_stores.errors import ContextualError
 from serde_chain.testing.services.errors import ServiceError
 
-__all__ = ["CLOSED", "FAILED", "INTERRUPTED", "Program", "stopped_by_signals"]
-
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 """The exit code of a program ended by SIGINT."""

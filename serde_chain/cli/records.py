@@ -13,8 +13,6 @@ from serde_chain.clients.confluent.times import offsets_at
 from serde_chain.config import Config
 from serde_chain.errors import ContextualError
 
-__all__ = ["RecordUnavailableError", "batches", "last", "open_reader", "places"]
-
 # The raised errors contain librdkafka's messages, and a few records need no large queue.
 _QUIET: Final[dict[str, Any]] = {"log_level": 0, "queued.max.messages.kbytes": 16_384}
 

@@ -16,8 +16,6 @@ from serde_chain.cli.program import stopped_by_signals
 if TYPE_CHECKING:
     from serde_chain.clients.confluent.replay import Left
 
-__all__ = ["replay"]
-
 
 @click.command(epilog=example("replay client.toml tiles-dead --to tiles --dry-run"))
 @click.argument("file", type=FILE, metavar="CONFIG")

@@ -13,8 +13,6 @@ from serde_chain.stages.large_message.options import AUTO, FORMAT, KIP_THRESHOLD
 from serde_chain.stages.large_message.routes import routes_of
 from serde_chain.stages.large_message.stores import LargeMessage
 
-__all__ = ["MESSAGE_MAX", "config_of", "large_fields_config", "large_message_config", "threshold_of"]
-
 
 def large_message_config(config: Resolved) -> Config | None:
     """The configuration that ``large-message`` sees, including its own options; None without that stage."""

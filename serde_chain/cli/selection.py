@@ -12,8 +12,6 @@ import click
 
 from serde_chain.cli.arguments import PARTITION
 
-__all__ = ["Selection", "parse_time", "selecting", "selection"]
-
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _DIGITS_OF_SECONDS: Final = 10
 _DAY: Final = re.compile(r"(?P<day>today|yesterday)?\s*(?P<time>[0-9]{1,2}:[0-9]{2}(?::[0-9]{2})?)?", re.IGNORECASE)

@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from serde_chain.testing.services import KafkaBroker
     from serde_chain.testing.services.process import Service
 
-__all__ = ["services"]
-
 _PORT: Final = click.IntRange(1, 65_534)
 _BUCKET: Final = "payloads"
 _USER: Final = "alice"

@@ -13,8 +13,6 @@ from serde_chain.cli.arguments import FILE, example
 from serde_chain.cli.output import CountProgress, say
 from serde_chain.cli.program import stopped_by_signals
 
-__all__ = ["stamp"]
-
 
 @click.command(epilog=example("stamp client.toml --from events --to events-stamped --until-end"))
 @click.argument("file", type=FILE, metavar="CONFIG", required=False)

@@ -13,8 +13,6 @@ from typing import Any, Final
 from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Place, Window
 
-__all__ = ["Backoff"]
-
 # Seconds until the next attempt, doubled by every failed attempt.
 _FIRST_WAIT: Final = 0.1
 _LONGEST_WAIT: Final = 5.0

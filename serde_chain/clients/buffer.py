@@ -11,8 +11,6 @@ from typing import Final
 
 from serde_chain.clients.outgoing import Outgoing
 
-__all__ = ["Buffer"]
-
 
 class Buffer:
     """Unsent records. Any thread adds to the queue; the driver takes from it and reports changes of size.

@@ -23,21 +23,6 @@ if TYPE_CHECKING:
     from payload_stores.base import RecordWriter
     from serde_chain.clients.journal import Journal
 
-__all__ = [
-    "DOWNLOADS_BYTES_OF_CONSUMERS",
-    "LOCK",
-    "MAX_BLOCK",
-    "MAX_POLL_INTERVAL",
-    "ClientChains",
-    "delete_payload",
-    "for_producer",
-    "limited_chain",
-    "room_for_key",
-    "single_deserializer",
-    "single_serializer",
-    "warn_of_other_side",
-]
-
 _log = logging.getLogger("serde_chain")
 
 # Java's key; unknown to librdkafka, so it is not passed on.

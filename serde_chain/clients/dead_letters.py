@@ -25,20 +25,6 @@ from typing import Final, NamedTuple
 
 from serde_chain.errors import DeadLetterError, SerializationError
 
-__all__ = [
-    "ROOM_BYTES",
-    "DeadLetter",
-    "Header",
-    "Letter",
-    "Origin",
-    "error_headers",
-    "header_name",
-    "letters",
-    "not_taken",
-    "read_dead_letter",
-    "taken",
-]
-
 Header = tuple[str, bytes | str | None]
 
 _PREFIX: Final = "serde-chain-error-"

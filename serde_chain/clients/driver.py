@@ -24,8 +24,6 @@ from serde_chain.clients.buffer import Buffer
 from serde_chain.clients.outgoing import Client, Gate, Ledger, Outgoing, Report, size_of
 from serde_chain.transfer import Transfer
 
-__all__ = ["RETRY_SECONDS", "Driver"]
-
 _log = logging.getLogger("serde_chain")
 
 # Seconds until a full client, or a call that was interrupted before it woke the driver, is looked at again.

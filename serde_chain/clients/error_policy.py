@@ -10,8 +10,6 @@ from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAI
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.telemetry import ClientTelemetry
 
-__all__ = ["ErrorPolicy"]
-
 _log = logging.getLogger("serde_chain")
 
 

@@ -21,8 +21,6 @@ from payload_stores.errors import PayloadStoreError
 from serde_chain.base import is_stream
 from serde_chain.transfer import Transfer, finish
 
-__all__ = ["Call", "Calls", "Pace", "SupportsByteCount", "Turns", "in_daemon_thread", "on_loop", "size_of", "tell"]
-
 T = TypeVar("T")
 
 # Larger records are encoded in a thread; after a slow record, so are the next records of its topic.

@@ -11,8 +11,6 @@ from faststream.security import BaseSecurity, SASLPlaintext, SASLScram256, SASLS
 from payload_stores.options import Option, boolean, text
 from serde_chain.errors import ConfigError
 
-__all__ = ["security_of"]
-
 _PROTOCOL: Final = Option("security.protocol", text, "plaintext")
 _MECHANISM: Final = Option("sasl.mechanism", text, "GSSAPI")  # librdkafka's default, and its alias:
 _MECHANISMS: Final = Option("sasl.mechanisms", text, None)

@@ -29,8 +29,6 @@ from zlib import crc32
 from serde_chain.errors import ConfigError, JournalError
 from serde_chain.stages.large_message.options import JOURNAL_FSYNC, JOURNAL_PATH
 
-__all__ = ["Journal"]
-
 _log = logging.getLogger("serde_chain")
 
 _TITLE: Final = "serde-chain journal"

@@ -12,23 +12,6 @@ from payload_stores.options import Option, integer
 from serde_chain.record import KEY, VALUE, Context, Headers, RecordContext, key_of
 from serde_chain.transfer import Question, Transfer
 
-__all__ = [
-    "JAVA_OVERHEAD",
-    "KEY_ROOM",
-    "LARGEST_MESSAGE",
-    "LEAST_LIMIT",
-    "MESSAGE_MAX",
-    "SHORT_KEY",
-    "ClientLimits",
-    "TopicAnswers",
-    "TopicLimit",
-    "batch_size",
-    "largest_key",
-    "largest_value",
-    "record_size",
-    "sent_size",
-]
-
 _log = logging.getLogger("serde_chain")
 
 MESSAGE_MAX: Final = Option("message.max.bytes", integer(1), 1_000_000)  # librdkafka's, with its default

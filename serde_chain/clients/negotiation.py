@@ -42,8 +42,6 @@ from serde_chain.errors import MessageTooLargeError
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.transfer import Question, Transfer, then
 
-__all__ = ["Attempt", "Negotiation", "keeps_order"]
-
 # Sent again unchanged, then offloaded: a limit may be lowered twice, but not forever.
 _MOST_ATTEMPTS: Final = 3
 # Kafka's setting for order at all costs, and librdkafka's other name of it.

@@ -11,8 +11,6 @@ from serde_chain.codec import Encoded, Record
 from serde_chain.record import Header
 from serde_chain.transfer import Transfer
 
-__all__ = ["Client", "Gate", "Ledger", "Outgoing", "Report", "size_of"]
-
 Report: TypeAlias = tuple[Any, ...]
 
 

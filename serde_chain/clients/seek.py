@@ -30,8 +30,6 @@ from serde_chain.self_describing import AutoDeserializer, outermost_stage
 from serde_chain.stages.entry_metadata import NAME, EntryMetadataDeserializer
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek
 
-__all__ = ["MOST_TOMBSTONES", "EntryTimes", "Moment", "first_at"]
-
 MOST_TOMBSTONES: Final = 100
 """The most tombstones that are read to find a record with a value behind them."""
 

@@ -22,8 +22,6 @@ from serde_chain.clients.buffer import Buffer
 from serde_chain.clients.driver import RETRY_SECONDS, Driver
 from serde_chain.clients.outgoing import Client, Gate, Ledger, Outgoing
 
-__all__ = ["Sender"]
-
 _log = logging.getLogger("serde_chain")
 
 

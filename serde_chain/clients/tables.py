@@ -11,8 +11,6 @@ from serde_chain.codec import Encoded, Encoder, Record
 from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.transfer import then
 
-__all__ = ["TablePart", "TableRows"]
-
 _PART_BYTES: Final = 8 << 20
 # pyarrow keeps the interpreter lock while it makes objects of a part, and an event loop waits for it.
 _PART_BYTES_OF_LOOP: Final = 1 << 16

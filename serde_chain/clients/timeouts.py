@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 import time
 
-__all__ = ["client_timeout", "deadline", "seconds_left"]
-
 
 def deadline(timeout: float, began: float | None = None) -> float:
     """The time at which a call ends.

@@ -20,17 +20,6 @@ from serde_chain.base import SupportsUploads
 from serde_chain.clients.limits import ClientLimits, TopicLimit
 from serde_chain.errors import TopicLimitError
 
-__all__ = [
-    "DESCRIBED",
-    "DESCRIBE_MS",
-    "LearntLimits",
-    "TopicAdmin",
-    "TopicLimits",
-    "limit_of",
-    "limit_without",
-    "warn_of_no_question",
-]
-
 _log = logging.getLogger("serde_chain")
 
 DESCRIBE_MS: Final = 10_000

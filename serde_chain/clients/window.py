@@ -23,8 +23,6 @@ from typing import Any, Final, TypeAlias
 from serde_chain.clients.timeouts import client_timeout, deadline
 from serde_chain.transfer import Prefetched
 
-__all__ = ["Place", "WaitingMessage", "Window", "in_use", "place"]
-
 _IS_THERE: Final = partial(operator.is_not, None)
 _IS_NOT_THERE: Final = partial(operator.is_, None)
 _NOTHING: Final[Iterator[Any]] = iter(())

@@ -15,8 +15,6 @@ from serde_chain.clients.window import WaitingMessage, Window, place
 from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
 from serde_chain.transfer import Prefetch, Transfer, finish
 
-__all__ = ["WindowReader", "marker_headers", "prefetch_for"]
-
 
 def prefetch_for(*chains: DeserializerChain | None) -> Prefetch | None:
     """The prefetcher of a consumer's payloads, within the bounds of its stages; None if no stage fetches."""

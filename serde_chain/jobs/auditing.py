@@ -9,8 +9,6 @@ from typing import Generic, TypeVar
 from serde_chain.jobs.reference_plan import END, WHOLE, ReferencePlan, plan_reading
 from serde_chain.jobs.topic_bounds import named_topics
 
-__all__ = ["AuditReport", "Problem", "plan_audit"]
-
 ProblemsT = TypeVar("ProblemsT")
 
 

@@ -23,8 +23,6 @@ from serde_chain.errors import ContextualError, JobError, SerializationError
 from serde_chain.jobs.migration_plan import Done, MigratePlan
 from serde_chain.transfer import Prefetched, Transfer, finish
 
-__all__ = ["Copied", "CopyError", "copy_partition"]
-
 _TAKE: Final = 100
 _WAIT_S: Final = 0.2
 _TRANSACTION_S: Final = 5.0

@@ -14,8 +14,6 @@ from payload_stores.threads import DaemonPool
 from serde_chain.jobs.manifest import Manifest
 from serde_chain.jobs.payload_folders import Folder, ListedPayload, pages_of
 
-__all__ = ["IN_FLIGHT", "Deleted", "Deleter"]
-
 IN_FLIGHT: Final = 8
 """The default number of requests at a time."""
 

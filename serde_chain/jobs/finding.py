@@ -30,8 +30,6 @@ from serde_chain.transfer import Transfer
 from serde_chain.wire.large_fields import HEADER, FieldEntry
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["Found", "ReferenceFinder", "check_end"]
-
 # Concurrent requests for the last byte of payloads.
 _CHECKS: Final = 8
 

@@ -11,8 +11,6 @@ from typing import Any, Self
 
 from serde_chain.errors import JobError
 
-__all__ = ["Manifest"]
-
 
 class Manifest:
     """The list of deleted payloads: each line is flushed before its payload is deleted.

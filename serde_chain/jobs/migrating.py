@@ -19,8 +19,6 @@ from serde_chain.errors import ConfigError, JobError
 from serde_chain.jobs.copying import Copied, CopyError
 from serde_chain.jobs.migration_plan import Done, MigratePlan
 
-__all__ = ["Checkpoint", "MigrateReport", "State", "run_migration"]
-
 _log = logging.getLogger("serde_chain")
 
 _GROUP: Final = "serde-chain-migrate"

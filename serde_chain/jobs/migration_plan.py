@@ -26,8 +26,6 @@ from serde_chain.record import VALUE
 from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import BUFFER_BYTES, DOWNLOADS_BYTES, FETCH, with_content_ids
 
-__all__ = ["Done", "MigratePlan", "plan_migration"]
-
 
 @dataclass(frozen=True)
 class Done:

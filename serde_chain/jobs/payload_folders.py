@@ -27,19 +27,6 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.jobs.reference_plan import ReferencePlan
 from serde_chain.stages.large_message.stores import without_deadline
 
-__all__ = [
-    "Folder",
-    "IdRange",
-    "ListedPayload",
-    "folders_of",
-    "is_plain",
-    "list_folders",
-    "names_in",
-    "names_of",
-    "pages_of",
-    "stores_of",
-]
-
 _ANY_ID: Final = "-"
 _MOST_NAMES: Final = 64
 # A random UUID (RFC 9562, section 5.4).

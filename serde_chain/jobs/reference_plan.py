@@ -23,20 +23,6 @@ from serde_chain.stages.large_message.options import ACCEPT, FETCH, FORMAT, STOR
 from serde_chain.stages.large_message.routes import routes_of
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = [
-    "CHAINS",
-    "END",
-    "FIELDS",
-    "WHOLE",
-    "ReferencePlan",
-    "as_written",
-    "moves_fields",
-    "open_readers",
-    "plan_reading",
-    "stages_that_read",
-    "stages_that_write",
-]
-
 WHOLE: Final = "whole"
 END: Final = "end"
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from serde_chain.errors import JobError
 
-__all__ = ["Scratch"]
-
 _CACHE_KIB: Final = 32 * 1024
 
 

@@ -9,8 +9,6 @@ from typing import Final
 
 from serde_chain.jobs.payload_folders import Folder, IdRange
 
-__all__ = ["MOST_PARTS", "estimate", "parts_of"]
-
 MOST_PARTS: Final = 4096
 """The most parts of one folder."""
 

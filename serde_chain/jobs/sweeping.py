@@ -40,18 +40,6 @@ from serde_chain.jobs.topic_bounds import (
     named_topics,
 )
 
-__all__ = [
-    "DAY_MS",
-    "Progress",
-    "ReadResult",
-    "Scope",
-    "SweepEngine",
-    "SweepReport",
-    "Unreadable",
-    "run_sweep",
-    "store_failed",
-]
-
 _log = logging.getLogger("serde_chain")
 
 DAY_MS: Final = 86_400_000

@@ -22,17 +22,6 @@ from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, JobError
 
-__all__ = [
-    "GROUP",
-    "READ_COMMITTED",
-    "READ_UNCOMMITTED",
-    "Ends",
-    "TopicBounds",
-    "compacted_topics",
-    "count_records",
-    "named_topics",
-]
-
 _log = logging.getLogger("serde_chain")
 
 GROUP: Final = "serde-chain-jobs"

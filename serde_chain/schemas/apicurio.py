@@ -29,8 +29,6 @@ from serde_chain.schemas.registry import (
 from serde_chain.schemas.schema_id import GlobalId, SchemaKey
 from serde_chain.schemas.schema_references import collected
 
-__all__ = ["GLOBAL_ID", "ID_BYTES", "OPTIONS", "USE_ID", "ApicurioRegistry"]
-
 GLOBAL_ID: Final = "globalid"
 
 

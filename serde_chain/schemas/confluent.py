@@ -32,8 +32,6 @@ from serde_chain.schemas.registry import (
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_references import collected
 
-__all__ = ["OPTIONS", "ConfluentRegistry"]
-
 _NO_SCHEMA: Final = (1 << 31) - 1
 _OWN_REFERENCES: Final = f"Check names, subjects and versions in {REFERENCES.name}"
 _PATHS: Final = f"Check the path in {URL.name}: Confluent's has none, Apicurio's is /apis/ccompat/v7"

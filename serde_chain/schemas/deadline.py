@@ -11,8 +11,6 @@ from typing import Any, Final, ParamSpec, TypeVar
 from payload_stores.threads import Call
 from serde_chain.errors import SchemaRegistryError
 
-__all__ = ["one_deadline", "within_deadline"]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

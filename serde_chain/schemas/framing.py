@@ -20,21 +20,6 @@ from serde_chain.schemas.glue import COMPRESSION
 from serde_chain.schemas.registry import RegisteredSchema
 from serde_chain.schemas.schema_id import GlobalId, SchemaKey
 
-__all__ = [
-    "APICURIO",
-    "CONFLUENT",
-    "GLUE",
-    "HEADER",
-    "NONE",
-    "Apicurio",
-    "Confluent",
-    "Framing",
-    "Glue",
-    "MessageName",
-    "MessageType",
-    "SchemaFrame",
-]
-
 CONFLUENT: Final = "confluent"
 GLUE: Final = "glue"
 APICURIO: Final = "apicurio"

@@ -28,8 +28,6 @@ from serde_chain.schemas.registry import (
 )
 from serde_chain.schemas.schema_id import SchemaKey
 
-__all__ = ["COMPRESSION", "OPTIONS", "GlueRegistry"]
-
 REGION: Final = Option("glue.region", text, None, doc="region of Glue; default: boto3's")
 NAME: Final = Option("glue.registry.name", text, "default-registry", doc="name of the registry in Glue")
 ENDPOINT: Final = Option("glue.endpoint.url", text, "", doc="address of Glue, if it is not Amazon's default")

@@ -14,8 +14,6 @@ from payload_stores.plugins import import_object
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas.registry import URL, USER_INFO
 
-__all__ = ["CREDENTIALS", "LIBRARYS", "LOGIN", "OPTIONS", "PLAIN", "login", "refused_tls", "settings_of", "tls_context"]
-
 CLIENT: Final = Option("schema.registry.*", text, "", secret=True, doc="settings of the registry's HTTP client")
 CREDENTIALS: Final = Option(
     "basic.auth.credentials.source",

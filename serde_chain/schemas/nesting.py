@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-__all__ = ["MAX_DEPTH", "check_depth", "in_order"]
-
 MAX_DEPTH: Final = 200
 
 

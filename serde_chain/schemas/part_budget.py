@@ -14,17 +14,6 @@ from typing import Final
 
 from payload_stores.options import Option, integer
 
-__all__ = [
-    "FREE_PARTS",
-    "MAX_PARTS",
-    "MOST_FIELDS",
-    "PARTS_PER_BYTE",
-    "TOO_MANY",
-    "Budget",
-    "TooManyPartsError",
-    "parts_of_json",
-]
-
 FREE_PARTS: Final = 100_000
 # Ordinary records have fewer than two, wrappers of one field slightly more.
 PARTS_PER_BYTE: Final = 4

@@ -30,31 +30,6 @@ from uuid import UUID
 from serde_chain.base import Buffer
 from serde_chain.wire import varint
 
-__all__ = [
-    "GLUE_BYTES",
-    "KEY_HEADER",
-    "VALUE_HEADER",
-    "GlobalId",
-    "SchemaKey",
-    "encode_apicurio",
-    "encode_glue",
-    "encode_guid",
-    "encode_id",
-    "encode_indexes",
-    "encode_rank",
-    "encode_ref",
-    "encode_single_object",
-    "framing_of_bytes",
-    "is_compressed",
-    "split_apicurio",
-    "split_confluent",
-    "split_glue",
-    "split_indexes",
-    "split_rank",
-    "split_ref",
-    "split_single_object",
-]
-
 
 class GlobalId(NamedTuple):
     """Apicurio's globalId: of a version, where the contentId is of its content; both are numbers.

@@ -9,8 +9,6 @@ from typing import Any, Final, NamedTuple, TypeVar
 from payload_stores.options import Option
 from serde_chain.errors import SchemaRegistryError
 
-__all__ = ["MOST_REFERENCES", "REFERENCES", "OwnReference", "collected"]
-
 R = TypeVar("R", bound=Hashable)
 
 MOST_REFERENCES: Final = 1000

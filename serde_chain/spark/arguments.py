@@ -8,20 +8,6 @@ from typing import Final
 from payload_stores.options import nearest
 from serde_chain.errors import ConfigError
 
-__all__ = [
-    "ARROW",
-    "AUTO",
-    "DROPMALFORMED",
-    "FAILFAST",
-    "NATIVE",
-    "PANDAS",
-    "PERMISSIVE",
-    "as_topics",
-    "check_engine",
-    "check_kind",
-    "check_mode",
-]
-
 FAILFAST: Final = "FAILFAST"
 PERMISSIVE: Final = "PERMISSIVE"
 DROPMALFORMED: Final = "DROPMALFORMED"

@@ -8,8 +8,6 @@ import pyspark
 
 from serde_chain.errors import MissingDependencyError
 
-__all__ = ["coordinates", "packages"]
-
 # The version of Scala that pyspark's own jars are built for: from Spark 4 the only one.
 _SCALA: Final = {"3.5": "2.12"}
 _ARTIFACTS: Final = ("spark-sql-kafka-0-10", "spark-avro")

@@ -21,8 +21,6 @@ from serde_chain.spark.writing.engine import choose_writing
 from serde_chain.spark.writing.plan import open_setup, with_defaults
 from serde_chain.stages.avro.stage import AvroDeserializer
 
-__all__ = ["explain"]
-
 
 def explain(
     config: Config | str | Path,

@@ -19,8 +19,6 @@ from serde_chain.spark.reading.unreadable import ERROR
 from serde_chain.spark.udfs.retries import RETRIES
 from serde_chain.wire import hop, kip1159
 
-__all__ = ["observe"]
-
 # By format, the header and content that mark an offloaded value; formats with their mark in the value are not counted.
 _MARKS: Final[Mapping[str, bytes]] = {
     kip1159.MARKER: b"true",

@@ -20,15 +20,6 @@ from payload_stores.plugins import require
 from serde_chain.errors import MissingDependencyError
 from serde_chain.spark.arguments import ARROW, PANDAS, check_kind
 
-__all__ = [
-    "check_packages",
-    "check_sql_functions",
-    "check_worker_python",
-    "has_arrow_udfs",
-    "kind_of_udf",
-    "worker_packages",
-]
-
 _INSTALL: Final = "pip install 'serde-chain[spark]'"
 # (package, minimum major and minor version, first incompatible version)
 _VERSIONS: Final = (("pyspark", (3, 5), (5, 0)), ("pandas", (2, 2), (3, 0)), ("pyarrow", (15, 0), None))

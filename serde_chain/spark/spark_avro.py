@@ -14,17 +14,6 @@ from pyspark.sql.types import DataType
 from serde_chain.spark.arguments import FAILFAST, PERMISSIVE
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = [
-    "READABLE",
-    "aliases_not_told_apart",
-    "changes_dates",
-    "from_avro",
-    "names_not_told_apart",
-    "required_field",
-    "type_of_from_avro",
-    "unwritable",
-]
-
 READABLE: Final = "__serde_chain_readable"
 """An extra field for ``from_avro`` to read, whose default shows success."""
 

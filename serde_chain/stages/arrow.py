@@ -15,8 +15,6 @@ from serde_chain.base import Buffer, PartsSerializer, PlainDeserializer
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget
 
-__all__ = ["ArrowDeserializer", "ArrowSerializer"]
-
 # Fields of the tables Message, RecordBatch and DictionaryBatch of Arrow's format/Message.fbs, and kinds of messages.
 _HEADER_TYPE: Final = 1
 _HEADER: Final = 2

@@ -16,8 +16,6 @@ from serde_chain.errors import DecodeError, EncodeError, without_data
 from serde_chain.schemas.nesting import MAX_DEPTH, check_depth, in_order
 from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget
 
-__all__ = ["BsonDeserializer", "BsonSerializer"]
-
 # Each part takes at least a type and the end of a name.
 _PART_BYTES: Final = 2
 # Each level takes a type, the end of a name, a size, and an end.

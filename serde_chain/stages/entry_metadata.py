@@ -27,8 +27,6 @@ from serde_chain.record import (
 )
 from serde_chain.wire import entry_metadata as wire
 
-__all__ = ["NAME", "EntryMetadataDeserializer", "EntryMetadataSerializer"]
-
 NAME: Final = "entry-metadata"
 
 TIMESTAMP: Final = Option("entry.metadata.timestamp", boolean, True, doc="write the time in ms since the epoch")

@@ -17,8 +17,6 @@ from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.schemas.nesting import MAX_DEPTH, check_depth, in_order
 from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget
 
-__all__ = ["MsgpackDeserializer", "MsgpackSerializer"]
-
 _EXTRA: Final = "msgpack"
 _DATETIME: Final = 3
 # Bytes after the first byte of values without members, by that byte.

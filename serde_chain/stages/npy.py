@@ -13,8 +13,6 @@ from serde_chain.arrow import BatchForm
 from serde_chain.base import Buffer, PartsSerializer, PlainDeserializer
 from serde_chain.errors import DecodeError, EncodeError
 
-__all__ = ["NpyDeserializer", "NpySerializer"]
-
 # Booleans, numbers, dates, and fixed-size bytes and text; objects and StringDType refer to other memory.
 _KINDS: Final = frozenset("?biufcmMSUV")
 _LAST_CODE: Final = 0x10FFFF

@@ -22,25 +22,6 @@ from serde_chain.handles import PayloadHandle
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = [
-    "BytesDeserializer",
-    "BytesSerializer",
-    "DoubleDeserializer",
-    "DoubleSerializer",
-    "FloatDeserializer",
-    "FloatSerializer",
-    "IntegerDeserializer",
-    "IntegerSerializer",
-    "LongDeserializer",
-    "LongSerializer",
-    "StringDeserializer",
-    "StringSerializer",
-    "UuidDeserializer",
-    "UuidSerializer",
-    "as_bytes",
-]
-
-
 Out = TypeVar("Out", covariant=True)
 
 

@@ -19,8 +19,6 @@ from serde_chain.base import Buffer, PartsSerializer, PlainDeserializer
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget, parts_of_json
 
-__all__ = ["SafetensorsDeserializer", "SafetensorsSerializer"]
-
 # The format's names of dtypes, in the order of the package, whose tensors with larger items come first.
 _DTYPES: Final = {
     "BOOL": "?",

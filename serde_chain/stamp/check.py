@@ -13,8 +13,6 @@ from serde_chain.config import Config
 from serde_chain.errors import StampError
 from serde_chain.wire.entry_metadata import EntryMetadataError, peek
 
-__all__ = ["GAP", "MALFORMED", "REPEAT", "TIME", "UNFRAMED", "Finding", "FrameChecker", "Report", "check"]
-
 GAP: Final = "gap"
 REPEAT: Final = "repeat"
 TIME: Final = "time"

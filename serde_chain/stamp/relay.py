@@ -24,8 +24,6 @@ from serde_chain.config import Config
 from serde_chain.errors import StampError
 from serde_chain.wire.entry_metadata import EntryMetadata, EntryMetadataError, frame, peek
 
-__all__ = ["stamp"]
-
 _log = logging.getLogger("serde_chain")
 
 _BATCH_RECORDS: Final = 500

@@ -10,8 +10,6 @@ from serde_chain.clients.seek import EntryTimes
 from serde_chain.config import Config
 from serde_chain.errors import StampError
 
-__all__ = ["offset_at"]
-
 
 def offset_at(
     config: Config | str | Path, topic: str, partition: int, timestamp_ms: int, *, timeout_s: float | None = None

@@ -37,8 +37,6 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, PayloadStoreError, SerializationError
 from serde_chain.record import KEY, VALUE, Header, RecordContext
 
-__all__ = ["SerializerTests"]
-
 # The same examples in every run, so that every failure is reproducible.
 _SETTINGS: Final = settings(
     max_examples=50,

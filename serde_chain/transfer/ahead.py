@@ -25,8 +25,6 @@ from payload_stores.records import StoredRecord
 from payload_stores.threads import run_in_daemon_thread
 from serde_chain.transfer.step import Transfer
 
-__all__ = ["Prefetch", "Prefetched"]
-
 _TICK_S: Final = 1.0
 
 

@@ -19,8 +19,6 @@ from payload_stores.errors import release
 from serde_chain.errors import is_about_record
 from serde_chain.transfer.step import Question, Transfer
 
-__all__ = ["Lookups"]
-
 K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 

@@ -18,8 +18,6 @@ from typing import Any, Final, Generic, TypeVar
 from payload_stores.errors import PayloadStoreUnavailableError, release
 from payload_stores.threads import Call, DaemonPool
 
-__all__ = ["Question", "Transfer", "TransferSlots", "answered", "finish", "then", "together"]
-
 T = TypeVar("T")
 
 _log: Final = logging.getLogger("serde_chain")

@@ -18,8 +18,6 @@ from serde_chain.wire import bounded_json
 from serde_chain.wire.foreign import ForeignFormat, document, s3_url, size_of
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["FORMAT", "MAX_POINTER_BYTES"]
-
 MAX_POINTER_BYTES: Final = 8192
 
 _CLASSES: Final = (

@@ -7,8 +7,6 @@ from typing import Any
 
 from serde_chain.base import Buffer
 
-__all__ = ["loads"]
-
 
 def loads(data: Buffer, most_bytes: int, what: str) -> Any:
     """Read a JSON value.

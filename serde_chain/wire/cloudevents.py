@@ -27,8 +27,6 @@ from serde_chain.wire.foreign import MAX_DOCUMENT_BYTES, ForeignFormat, document
 from serde_chain.wire.json_text import take_out
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["FORMAT", "MAX_URL_BYTES"]
-
 MAX_URL_BYTES: Final = 8192
 
 _DATAREF: Final = "ce_dataref"

@@ -24,8 +24,6 @@ from serde_chain.record import Context
 from serde_chain.wire.foreign import MAX_DOCUMENT_BYTES, ForeignFormat, document, s3_reference_of_arn
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["FORMAT"]
-
 _MARK: Final = re.compile(rb'\{.*"dataref"', re.DOTALL)
 _PATHS: Final = ("datarefJsonPath", "datarefPath")
 _ROOT: Final = ("detail", "value")

@@ -17,8 +17,6 @@ from serde_chain.errors import EncodeError
 from serde_chain.record import Context
 from serde_chain.wire.reference_format import Reference, ReferenceFormat
 
-__all__ = ["MAX_DOCUMENT_BYTES", "ForeignFormat", "digest_of", "document", "s3_reference_of_arn", "s3_url", "size_of"]
-
 MAX_DOCUMENT_BYTES: Final = 1 << 20
 """Maximum size of a document that is read as a placeholder: its objects take some twenty times as much."""
 

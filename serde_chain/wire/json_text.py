@@ -9,8 +9,6 @@ from typing import Final
 
 from serde_chain.base import Buffer
 
-__all__ = ["take_out"]
-
 # Possessive: a string without an end is looked at once.
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
 _NAME: Final = re.compile(rb"(" + _STRING + rb")[ \t\n\r]*:[ \t\n\r]*", re.DOTALL)

@@ -13,8 +13,6 @@ from serde_chain.record import Context
 from serde_chain.wire.foreign import ForeignFormat, digest_of, document, s3_url, size_of
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["FORMAT"]
-
 _MARK: Final = b'"kfs_lfs"'
 _WITHIN: Final = 50
 

@@ -16,19 +16,6 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, TypeAlias
 
-__all__ = [
-    "HEADER",
-    "MAX_HEADER_BYTES",
-    "MAX_STEPS",
-    "FieldEntry",
-    "Path",
-    "decode",
-    "encode",
-    "join",
-    "longest",
-    "split",
-]
-
 HEADER: Final = "large-fields"
 MAX_HEADER_BYTES: Final = 1 << 20
 MAX_STEPS: Final = 100

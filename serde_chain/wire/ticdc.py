@@ -25,8 +25,6 @@ from serde_chain.record import Context, RecordContext, key_of
 from serde_chain.wire.foreign import MAX_DOCUMENT_BYTES, ForeignFormat, document
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["FORMAT"]
-
 _MARK: Final = re.compile(rb'\{.*"claimCheckLocation"', re.DOTALL)
 _KEY_MARK: Final = b'"ccl"'
 _VERSION: Final = b"\0\0\0\0\0\0\0\1"

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from serde_chain.base import Buffer
 
-__all__ = ["encode", "from_zigzag", "read", "to_zigzag"]
-
 
 def encode(number: int) -> bytes:
     """The bytes of a nonnegative number."""

@@ -14,8 +14,6 @@ from payload_stores.registry import ConfiguredStore, open_store
 from payload_stores.testing.suite.options import check_options
 from payload_stores.testing.suite.required import RequiredSettings
 
-__all__ = ["StoreTests", "innermost", "payload"]
-
 
 def payload(size: int, seed: int = 0) -> bytes:
     """Bytes that are neither constant nor repeat in blocks of a power of two.

@@ -27,8 +27,6 @@ from payload_stores.errors import PayloadNotFoundError
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
 
-__all__ = ["MachineTests", "StoreMachine"]
-
 _MOST_BEFORE: Final = 3  # some take longer to open than to store
 _SIZES = st.sampled_from([0, 1, 255, 1000, 70_000])
 _SEEDS = st.integers(0, 3)

@@ -17,8 +17,6 @@ from payload_stores.middleware import Deadline
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
 
-__all__ = ["Network", "PayloadStoreFaultTests"]
-
 FAULTS: Final[Mapping[str, tuple[str, str, dict[str, int]]]] = {
     "a server that hangs": ("timeout", "upstream", {"timeout": 0}),
     "a connection that is cut after a while": ("timeout", "upstream", {"timeout": 100}),

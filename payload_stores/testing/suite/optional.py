@@ -33,8 +33,6 @@ from payload_stores.errors import PayloadNotFoundError, UntrustedReferenceError
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
 
-__all__ = ["OptionalTests"]
-
 _CONTENT: Final = PublishContext("content")
 # Names that no reference can have, and some that one can; ids sort after the first.
 _ODD_NAMES: Final = (

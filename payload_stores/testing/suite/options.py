@@ -11,8 +11,6 @@ import pytest
 
 from payload_stores.options import UNDECLARED, Option
 
-__all__ = ["check_options"]
-
 
 def check_options(
     make: Callable[[], object], settings: Mapping[str, object], declared: Iterable[Option[Any]], label: str

@@ -25,8 +25,6 @@ from payload_stores.middleware import Middleware
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, innermost, payload
 
-__all__ = ["PayloadTests"]
-
 T = TypeVar("T")
 
 

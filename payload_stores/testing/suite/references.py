@@ -19,8 +19,6 @@ from payload_stores.ids import sha256_digest
 from payload_stores.registry import open_store
 from payload_stores.testing.suite.base import StoreTests, payload
 
-__all__ = ["ReferenceTests"]
-
 _CONTENT: Final = PublishContext("content")
 
 

@@ -7,8 +7,6 @@ from typing import ClassVar
 
 import pytest
 
-__all__ = ["RequiredSettings"]
-
 
 class RequiredSettings:
     """Fails one test if a subclass lacks a setting, and skips the others, which would all fail for the same reason.

@@ -54,8 +54,6 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.stages.large_message.options import TIMEOUT
 from serde_chain.wire.large_fields import split
 
-__all__ = ["Pages"]
-
 _log = logging.getLogger("serde_chain")
 
 T = TypeVar("T")

@@ -9,8 +9,6 @@ from typing import TypeVar
 from payload_stores.threads import run_in_daemon_thread
 from serde_chain.clients.event_loop import in_daemon_thread
 
-__all__ = ["in_steps"]
-
 T = TypeVar("T")
 
 

@@ -17,8 +17,6 @@ from serde_chain.errors import ConfigError
 if TYPE_CHECKING:
     from serde_chain.cli.browse.app import Pages
 
-__all__ = ["browse", "serve"]
-
 _ADDRESS = "127.0.0.1"
 # Concurrent connections; a browser opens six.
 _CONNECTIONS = 64

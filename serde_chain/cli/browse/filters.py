@@ -21,8 +21,6 @@ from serde_chain.record import KEY, VALUE
 from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.wire.large_fields import Path, split
 
-__all__ = ["Filter", "FilteredList"]
-
 _OPERATOR: Final = re.compile("!=|<=|>=|=|<|>")
 _MOST_TEXT: Final = 1000
 _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {

@@ -12,8 +12,6 @@ from serde_chain.catalogue import DESERIALIZERS
 from serde_chain.cli.browse.preview import Previews
 from serde_chain.errors import ConfigError, MissingDependencyError
 
-__all__ = ["Formats"]
-
 _MOST: Final = 8
 _CHAINS: Final = ("value.deserializer", "value.deserializers")
 

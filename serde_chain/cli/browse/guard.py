@@ -12,8 +12,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ["Guard"]
-
 _HEADERS: Final = {
     # Content of records is never run, never loaded from elsewhere, and never interpreted as another type. The only
     # script is the file of this package, which asks this server alone.

@@ -14,8 +14,6 @@ from serde_chain.handles import PayloadHandle
 from serde_chain.stages.large_fields.paths import look_up
 from serde_chain.wire.large_fields import split
 
-__all__ = ["HEAD", "StoredField", "seen", "stored_fields"]
-
 HEAD: Final = 3 * 2880
 """The bytes of a payload that show what it is: the header of a FITS image has some blocks of 2,880."""
 _MOST: Final = 100

@@ -11,8 +11,6 @@ from serde_chain.cli.outline import as_text
 from serde_chain.codecs import codec_of
 from serde_chain.errors import DecodeError, MissingDependencyError
 
-__all__ = ["Look", "Misfit", "look", "misfit"]
-
 _MOST: Final = 1 << 20
 _LAYERS: Final = 3
 # So many values, and more than half of the others, are unreadable in a topic of another chain.

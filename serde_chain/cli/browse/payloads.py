@@ -15,8 +15,6 @@ from serde_chain.record import VALUE, RecordContext
 from serde_chain.stages.large_message.options import REFERENCE_TOPICS, ReferenceTopics
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["Payloads", "blocks"]
-
 _BLOCK: Final = 1 << 20
 
 

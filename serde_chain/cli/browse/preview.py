@@ -32,8 +32,6 @@ from serde_chain.stages.large_fields.paths import MISSING, look_up
 from serde_chain.stages.large_message.options import CACHE
 from serde_chain.wire.large_fields import Path
 
-__all__ = ["MOST_BYTES", "Image", "Preview", "Previews", "Shown", "fetched_bytes", "hex_dump", "images_in"]
-
 MOST_BYTES: Final = 16 << 20
 """Maximum size of a payload, or value within a record, that is fetched and decoded for a page."""
 _MOST_PARTS_SEEN: Final = 100_000

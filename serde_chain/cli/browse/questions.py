@@ -14,8 +14,6 @@ from serde_chain.cli.browse.payloads import Payloads
 from serde_chain.cli.browse.topic import Patience
 from serde_chain.cli.records import RecordUnavailableError
 
-__all__ = ["Answer", "Questions"]
-
 _log = logging.getLogger("serde_chain")
 
 # Of all pages together.

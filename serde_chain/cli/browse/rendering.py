@@ -15,8 +15,6 @@ from serde_chain.cli.browse.large_fields import stored_fields
 from serde_chain.cli.browse.sizes import stored_bytes
 from serde_chain.cli.outline import as_size, cut, summary
 
-__all__ = ["pieces", "templates"]
-
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _KIB: Final = 1024
 _PIECE_S: Final = 0.1

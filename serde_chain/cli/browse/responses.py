@@ -11,8 +11,6 @@ from starlette.responses import Response
 from serde_chain.cli.browse.preview import Image
 from serde_chain.cli.files import file_name
 
-__all__ = ["attached", "displayed", "download", "no_icon", "saved", "static"]
-
 
 def displayed(image: Image, message: Any) -> Response:
     """An image to display, or to save where browsers cannot display it."""

@@ -6,8 +6,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Bar", "Sizes", "stored_bytes"]
-
 _SPANS: Final = 24
 
 

@@ -22,8 +22,6 @@ from serde_chain.cli.selection import Selection, parse_time, selecting, selectio
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.config import Config
 
-__all__ = ["AbandonedError", "ListedRecord", "Page", "Patience", "Readers", "Scan", "Topic", "asked"]
-
 _ROWS: Final = 25
 # If few records match, a page reads increasingly more, up to these limits; the next page continues from there.
 _WIDER: Final = 4

@@ -13,8 +13,6 @@ from serde_chain.cli.browse.topic import Readers
 from serde_chain.clients.confluent.partitions import make_client
 from serde_chain.config import Config
 
-__all__ = ["Partition", "TopicFacts", "TopicQueries"]
-
 _INTERNAL: Final = "__"
 # A list names more topics than it asks about.
 _MOST_ASKED: Final = 200

@@ -37,8 +37,6 @@ from serde_chain.testing.alerts import ALERT_SCHEMA, alert, demo_sizes
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["run_demo"]
-
 TOPIC = "alerts"
 
 

@@ -8,8 +8,6 @@ import click
 
 from serde_chain.cli.arguments import example
 
-__all__ = ["demo"]
-
 
 @click.command(epilog=example("demo", "demo --store kafka"))
 @click.option("--records", default=300, show_default=True, type=click.IntRange(1, 5000), help="Number of alerts.")

@@ -14,8 +14,6 @@ from payload_stores.plugins import require
 from serde_chain.cli.demo.steps import DemoError, config_table, consume, produce, raw_records
 from serde_chain.testing.alerts import alert
 
-__all__ = ["run_hop_demo"]
-
 TOPIC = "hop-alerts"
 USER = "alice"
 _SIZES = {b"small": 20_000, b"oversized": 8_000_000}

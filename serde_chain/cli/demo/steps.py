@@ -14,8 +14,6 @@ from rich.table import Table
 
 from serde_chain.errors import ContextualError
 
-__all__ = ["DEADLINE_S", "DemoError", "config_table", "consume", "make_console", "produce", "raw_records"]
-
 DEADLINE_S: Final = 120
 
 

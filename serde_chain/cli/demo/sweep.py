@@ -21,8 +21,6 @@ from serde_chain.testing.alerts import alert
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["sweep_after_a_kill"]
-
 _NUMBER: Final = 1_000_000  # not the number of an earlier alert
 _BYTES: Final = 5_000_000
 

@@ -14,8 +14,6 @@ from serde_chain.cli.routed import config_of, large_fields_config, large_message
 from serde_chain.clients.confluent.partitions import PartitionReader, client_settings
 from serde_chain.config import Resolved
 
-__all__ = ["CheckContext", "Checks", "TopicSettings", "change_for"]
-
 TIMEOUT_S: Final = 10.0
 _CENTURY_MS: Final = 36_525 * 86_400_000
 

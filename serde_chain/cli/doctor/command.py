@@ -13,8 +13,6 @@ from serde_chain.cli.findings import Level, rows
 from serde_chain.cli.output import Screen, number, say
 from serde_chain.cli.program import FAILED
 
-__all__ = ["doctor"]
-
 
 @click.command(epilog=example("doctor client.toml images --write", "doctor client.toml images --strict --json"))
 @arguments.configured(several=True, by_line=True)

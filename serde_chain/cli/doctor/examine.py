@@ -17,8 +17,6 @@ from serde_chain.cli.mistakes import check_config
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, ContextualError
 
-__all__ = ["FAMILIES", "examine"]
-
 FAMILIES: Final[tuple[Checks, ...]] = (
     permissions,
     sizes,

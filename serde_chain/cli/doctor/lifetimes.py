@@ -12,8 +12,6 @@ from payload_stores.errors import PayloadStoreError
 from serde_chain.cli.doctor.base import TopicSettings, change_for
 from serde_chain.cli.findings import Finding, Level
 
-__all__ = ["lifetime"]
-
 _DAY_MS: Final = 86_400_000
 
 

@@ -15,8 +15,6 @@ from serde_chain.stages.avro.reader import CONTAINER
 from serde_chain.stages.avro.schema import READER_SCHEMA, SCHEMA, SCHEMA_FILE, read_schema
 from serde_chain.stages.avro.stage import FRAMING
 
-__all__ = ["compared", "compiled", "offline", "shared_schemas", "short_delivery_times"]
-
 _IDEMPOTENCE: Final = Option("enable.idempotence", boolean, False)
 _TRANSACTIONAL_ID: Final = "transactional.id"
 # librdkafka's default for both names.

@@ -17,8 +17,6 @@ from serde_chain.cli.output import are, number, position
 from serde_chain.errors import SerializationError
 from serde_chain.record import KEY, VALUE
 
-__all__ = ["readers"]
-
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
 _LOOK: Final = "Look at it with serde-chain inspect, and make the deserializers match"
 

@@ -28,8 +28,6 @@ from serde_chain.schemas.schema_registry import (
     open_registry,
 )
 
-__all__ = ["schemas", "wrong_host"]
-
 # The paths of the registries' interfaces.
 _PATHS: Final = {CONFLUENT: ("", "/apis/ccompat/v7"), APICURIO: ("/apis/registry/v3",)}
 _CLOUD: Final = "confluent.cloud"

@@ -34,8 +34,6 @@ from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import JOURNAL_PATH, STORE
 from serde_chain.stages.large_message.stores import Stores
 
-__all__ = ["file_system", "journal", "stores"]
-
 _STAYS: Final = " and read; it remains, since the store does not support deletion"
 _PROBE: Final = b"a probe of serde-chain doctor, which deletes it"
 _SKEW_S: Final = 60

@@ -12,14 +12,12 @@ from serde_chain.cli.doctor.base import CheckContext, TopicSettings
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.output import number
 from serde_chain.cli.records import RecordUnavailableError, last
-from serde_chain.cli.routed import MESSAGE_MAX, threshold_of
+from serde_chain.cli.routed import threshold_of
 from serde_chain.clients.confluent.partitions import PartitionReader
 from serde_chain.clients.dead_letters import ROOM_BYTES
-from serde_chain.clients.limits import largest_value
+from serde_chain.clients.limits import MESSAGE_MAX, largest_value
 from serde_chain.config import DEAD_LETTER_TOPIC
 from serde_chain.stages.large_message.options import AUTO, FORMAT, ID, THRESHOLD
-
-__all__ = ["cleanup", "clocks", "dead_letters", "newest_records", "permissions", "sizes", "topics"]
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _RECEIVE_MAX: Final = Option("receive.message.max.bytes", integer(1), 100_000_000)

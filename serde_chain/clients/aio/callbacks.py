@@ -8,8 +8,6 @@ from typing import Final
 
 from serde_chain.clients.event_loop import on_loop
 
-__all__ = ["with_callbacks"]
-
 _CALLBACKS: Final = ("error_cb", "stats_cb", "throttle_cb", "oauth_cb", "on_commit")
 
 

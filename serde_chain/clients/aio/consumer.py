@@ -22,8 +22,6 @@ from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
 from serde_chain.record import ValueT
 
-__all__ = ["AsyncConsumer"]
-
 T = TypeVar("T")
 OnRebalance: TypeAlias = Callable[["AsyncConsumer[Any]", list[TopicPartition]], Any]
 

@@ -28,8 +28,6 @@ from serde_chain.config import load
 from serde_chain.record import Headers, ValueT
 from serde_chain.transfer import Transfer, finish
 
-__all__ = ["AsyncProducer"]
-
 T = TypeVar("T")
 
 _log = logging.getLogger("serde_chain")

@@ -26,8 +26,6 @@ from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 from serde_chain.record import ValueT
 from serde_chain.telemetry import client_telemetry
 
-__all__ = ["Consumer"]
-
 
 class Consumer(Generic[ValueT]):
     """aiokafka's ``AIOKafkaConsumer`` with deserializer chains, which get topic, key and headers of each record.

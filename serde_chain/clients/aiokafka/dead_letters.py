@@ -12,8 +12,6 @@ from serde_chain.clients.dead_letters import Letter, Origin, letters, not_taken,
 from serde_chain.config import DEAD_LETTER, ERROR_POLICY
 from serde_chain.errors import ConfigError, SerializationError
 
-__all__ = ["DeadLetters"]
-
 _LONGEST_S: Final = 30.0
 
 

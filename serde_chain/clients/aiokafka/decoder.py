@@ -27,8 +27,6 @@ from serde_chain.errors import SerializationError
 from serde_chain.record import ValueT
 from serde_chain.transfer import Prefetch, then
 
-__all__ = ["Batches", "Record", "RecordDecoder"]
-
 if TYPE_CHECKING:
 
     class Record(ConsumerRecord, Generic[ValueT]):  # type: ignore[misc]  # aiokafka has no types

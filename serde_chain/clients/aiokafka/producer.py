@@ -34,8 +34,6 @@ from serde_chain.config import Config, Resolved
 from serde_chain.record import ValueT
 from serde_chain.transfer import Transfer, then
 
-__all__ = ["Producer"]
-
 _log = logging.getLogger("serde_chain")
 
 Delivery: TypeAlias = "asyncio.Future[RecordMetadata]"

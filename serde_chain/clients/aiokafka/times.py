@@ -14,8 +14,6 @@ from aiokafka.structs import OffsetAndTimestamp
 from serde_chain.clients.seek import MOST_TOMBSTONES, EntryTimes, Moment, first_at
 from serde_chain.errors import ConfigError
 
-__all__ = ["TimeSearch"]
-
 _LONGEST_S: Final = 60.0
 _TICK_MS: Final = 500
 

@@ -12,8 +12,6 @@ from aiokafka.protocol.admin import DescribeConfigsRequest
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBED, limit_of, limit_without
 
-__all__ = ["AiokafkaAdmin"]
-
 _TOPIC: Final = 2  # a resource's type
 _BACKOFF_S: Final = 0.1
 # Beyond the loop's own deadline.

@@ -15,8 +15,6 @@ from serde_chain.errors import SerializationError
 from serde_chain.record import VALUE
 from serde_chain.wire import kip1159, large_fields
 
-__all__ = ["ArrowReader", "Rows", "bytes_of_columns"]
-
 # Records per read after a failed record: those after the next failed one must be read again.
 _CAREFUL: Final = 64
 

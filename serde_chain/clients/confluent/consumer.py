@@ -32,8 +32,6 @@ from serde_chain.telemetry import client_telemetry
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Consumer"]
-
 OnRebalance: TypeAlias = Callable[["Consumer[Any]", list[TopicPartition]], None]
 
 _STORE: Final = Option("enable.auto.offset.store", boolean, True)

@@ -16,8 +16,6 @@ from serde_chain.clients.confluent.partitions import is_transient, log_error
 from serde_chain.clients.dead_letters import Letter, Origin, letters, not_taken, taken
 from serde_chain.errors import ConfigError, DeadLetterError, SerializationError
 
-__all__ = ["DeadLetters"]
-
 _LONGEST_S: Final = 30.0
 # Only the broker's limit applies: the record was in a topic before.
 _LARGEST: Final = 1_000_000_000

@@ -17,8 +17,6 @@ from confluent_kafka import KafkaError
 
 from payload_stores.signals import let_through
 
-__all__ = ["CHECKED_REPORT", "CheckedReports", "failure_of", "interrupted_report"]
-
 _UNKNOWN: Final = (
     "the broker has acknowledged later records of this producer, and not this one, which may be in no log: "
     "send it again; in a transaction, abort, and send all of it again"

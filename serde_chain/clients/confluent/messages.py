@@ -11,8 +11,6 @@ from serde_chain.codec import Decoded, Decoder, Record
 from serde_chain.record import ValueT
 from serde_chain.transfer import then
 
-__all__ = ["DecodedMessage", "Message", "decode_message"]
-
 if TYPE_CHECKING:
 
     class Message(confluent_kafka.Message[Any, ValueT]):

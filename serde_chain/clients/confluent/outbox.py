@@ -30,8 +30,6 @@ from serde_chain.errors import SerializationError
 from serde_chain.record import Headers
 from serde_chain.telemetry import client_telemetry
 
-__all__ = ["NotSentError", "OnDelivery", "Outbox", "check_arguments", "produce_of", "purged"]
-
 _log = logging.getLogger("serde_chain")
 
 OnDelivery: TypeAlias = Callable[[KafkaError | None, Any], Any]

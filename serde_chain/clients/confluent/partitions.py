@@ -17,8 +17,6 @@ from serde_chain.errors import ConfigError, ContextualError
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["TIMEOUT_S", "PartitionReader", "client_settings", "is_transient", "log_error", "make_client"]
-
 _log = logging.getLogger("serde_chain")
 
 TIMEOUT_S: Final = 60.0

@@ -16,8 +16,6 @@ from payload_stores.kafka.chunks import Record
 from payload_stores.kafka.writer import Writer
 from serde_chain.clients.timeouts import deadline
 
-__all__ = ["PayloadWriter"]
-
 _LOOK_SECONDS: Final = 0.5
 _POLL_SECONDS: Final = 0.02
 

@@ -23,8 +23,6 @@ from serde_chain.clients.confluent.messages import DecodedMessage
 from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Window, in_use
 
-__all__ = ["NextRecord", "PlainDecoder", "plain_poll"]
-
 # Longest time in seconds for which records of a batch are in hand.
 _IN_HAND: Final = 0.2
 # Most records of a batch, and the time in seconds in which they should be decoded.

@@ -18,8 +18,6 @@ from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.stage_calls import Begun
 
-__all__ = ["plain_produce"]
-
 
 def plain_produce(
     send: Callable[..., None],

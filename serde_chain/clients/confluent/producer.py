@@ -52,8 +52,6 @@ if TYPE_CHECKING:
     from serde_chain.clients.journal import Journal
     from serde_chain.clients.tables import TablePart
 
-__all__ = ["Producer", "limited"]
-
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _QUEUE_MESSAGES: Final = Option("queue.buffering.max.messages", integer(0), 100_000)
 _QUEUE_KBYTES: Final = Option("queue.buffering.max.kbytes", integer(1), 1_048_576)

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from serde_chain.clients.error_policy import ErrorPolicy
     from serde_chain.clients.window import Window
 
-__all__ = ["ReadingLoop"]
-
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 
 _MOST_MESSAGES: Final = 1_000_000

@@ -22,8 +22,6 @@ from serde_chain.clients.dead_letters import DeadLetter, read_dead_letter
 from serde_chain.config import Config
 from serde_chain.errors import ConfigError, ReplayError
 
-__all__ = ["Left", "ReplayReport", "replay"]
-
 _BATCH: Final = 200
 # Only the broker's limit applies: the records were in these topics before.
 _LARGEST: Final = 1_000_000_000

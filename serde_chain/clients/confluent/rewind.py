@@ -18,8 +18,6 @@ from payload_stores.threads import DaemonPool
 from serde_chain.clients.confluent.partitions import is_transient
 from serde_chain.clients.window import Place, Window
 
-__all__ = ["Rewind"]
-
 # Longest wait in seconds for the broker's answer about partitions without a record so far.
 _PATIENCE: Final = 10.0
 _TICK: Final = 0.1

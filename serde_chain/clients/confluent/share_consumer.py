@@ -30,8 +30,6 @@ from serde_chain.telemetry import client_telemetry
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["ShareConsumer"]
-
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
 Place: TypeAlias = tuple[str, int, int]
 

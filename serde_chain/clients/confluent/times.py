@@ -16,8 +16,6 @@ from serde_chain.clients.seek import MOST_TOMBSTONES, EntryTimes, Moment, first_
 from serde_chain.config import resolve
 from serde_chain.errors import ContextualError, StampError
 
-__all__ = ["offsets_at", "offsets_for_times"]
-
 # A search needs one record of each fetch: by default, librdkafka asks for a megabyte, then goes on with the next one,
 # and waits a second before another fetch if it has enough.
 _ONE_RECORD: Final[Mapping[str, Any]] = {

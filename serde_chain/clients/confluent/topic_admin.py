@@ -11,8 +11,6 @@ from payload_stores.client_log import without_log
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBED, limit_of, limit_without
 
-__all__ = ["ConfluentAdmin"]
-
 _UNUSABLE: Final = ("transactional.", "transaction.")
 # Beyond the client's own deadline.
 _GRACE_S: Final = 1.0

@@ -16,8 +16,6 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from payload_stores.client_log import without_log
 
-__all__ = ["was_aborted"]
-
 _POLL_SECONDS: Final = 0.2
 
 

@@ -17,8 +17,6 @@ from serde_chain.clients.timeouts import deadline, seconds_left
 if TYPE_CHECKING:
     from serde_chain.clients.confluent.payload_writer import PayloadWriter  # imports the store kafka
 
-__all__ = ["NO_PAYLOADS", "Fatal", "TransactionPayloads", "Transactions", "reraise"]
-
 # For how long the log is read after a commit by a fenced producer.
 _LOOK_SECONDS: Final = 10.0
 

@@ -10,8 +10,6 @@ from typing import Any, Final
 from payload_stores.threads import Call
 from serde_chain.clients.timeouts import deadline
 
-__all__ = ["UninterruptedPoll"]
-
 _SLICE_S: Final = 0.2
 
 

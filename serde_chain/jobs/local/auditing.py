@@ -19,8 +19,6 @@ from serde_chain.jobs.reference_plan import open_readers
 from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.topic_bounds import READ_COMMITTED, TopicBounds
 
-__all__ = ["Problems", "audit"]
-
 # Records whose payloads are checked together.
 _MOST: Final = 500
 _MOST_BYTES: Final = 4 << 20

@@ -9,8 +9,6 @@ from typing import Final
 from serde_chain.codec import Record
 from serde_chain.jobs.scratch import Scratch
 
-__all__ = ["TABLES", "DeadKeys"]
-
 TABLES: Final = (
     "CREATE TABLE buried (owner BLOB, part INTEGER, until INTEGER, PRIMARY KEY (owner, part)) WITHOUT ROWID",
     "CREATE TABLE held (owner BLOB, digest BLOB, name INTEGER, PRIMARY KEY (owner, digest, name)) WITHOUT ROWID",

@@ -15,8 +15,6 @@ from serde_chain.jobs.copying import Copied, copy_partition
 from serde_chain.jobs.migrating import MigrateReport, State, run_migration
 from serde_chain.jobs.migration_plan import MigratePlan, plan_migration
 
-__all__ = ["LocalCheckpoint", "migrate"]
-
 
 def migrate(
     source_config: Config | str | Path,

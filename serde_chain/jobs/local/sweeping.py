@@ -20,8 +20,6 @@ from serde_chain.jobs.scratch import Scratch
 from serde_chain.jobs.sweeping import DAY_MS, Progress, ReadResult, Scope, SweepReport, Unreadable, run_sweep
 from serde_chain.jobs.topic_bounds import READ_COMMITTED, READ_UNCOMMITTED, Ends
 
-__all__ = ["LocalSweep", "sweep"]
-
 _PAGE: Final = 20_000
 _PAYLOADS: Final = "name INTEGER, reference TEXT, size INTEGER, modified INTEGER, folder INTEGER"
 _TABLES: Final = (

@@ -12,8 +12,6 @@ from serde_chain.codec import Record
 from serde_chain.errors import JobError
 from serde_chain.jobs.topic_bounds import GROUP, Ends
 
-__all__ = ["is_marked", "read_records"]
-
 # Records beyond a deleted beginning are not missing: no reader sees the others any more.
 _SETTINGS: Final[Mapping[str, Any]] = {
     "auto.offset.reset": "earliest",

@@ -32,8 +32,6 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, read_schema
 from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
-__all__ = ["FetchingStage", "OpenedChain", "open_chain", "plan_references"]
-
 
 @dataclass(frozen=True)
 class FetchingStage:

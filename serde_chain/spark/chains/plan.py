@@ -11,8 +11,6 @@ from serde_chain.base import RemovedHeaders
 from serde_chain.record import KEY, VALUE
 from serde_chain.spark.arguments import FAILFAST
 
-__all__ = ["FieldPlan", "ReadPlan", "changed_columns", "reads_apart"]
-
 
 @dataclass(frozen=True)
 class FieldPlan:

@@ -29,8 +29,6 @@ from serde_chain.stages.json.schema import SCHEMA_FILE as JSON_SCHEMA_FILE
 from serde_chain.stages.json.schema import VALIDATE
 from serde_chain.stages.large_fields.options import FETCH
 
-__all__ = ["load", "with_schemas"]
-
 
 def load(source: Config | str | Path, topics: Sequence[str] = ()) -> dict[str, object]:
     """Load a configuration, with the content of files, the schemas of models, and registered messages.

@@ -23,8 +23,6 @@ from serde_chain.stages.protobuf import schema as protobuf_schema
 from serde_chain.stages.protobuf.schema import DESCRIPTOR_SET, MESSAGE_NAME
 from serde_chain.stages.protobuf.stage import FRAMING, ProtobufDeserializer
 
-__all__ = ["with_registered"]
-
 
 def with_registered(settings: Mapping[str, object], topics: Sequence[str]) -> dict[str, object]:
     """A configuration with the messages and schemas that the registry describes.

@@ -20,8 +20,6 @@ from serde_chain.chain import DeserializerChain
 from serde_chain.errors import MissingDependencyError
 from serde_chain.spark.udfs.shipping import remedy
 
-__all__ = ["chain", "close_all", "let_go", "use"]
-
 _MOST: Final = 32
 
 

@@ -17,8 +17,6 @@ from pyspark.sql.types import DataType
 
 from serde_chain.errors import ConfigError
 
-__all__ = ["in_own_step", "is_refusal", "optional_column", "types_of"]
-
 _REFUSAL: Final = "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION"
 _UNUSED: Final = ("__serde_chain_unpivoted", "__serde_chain_unpivoted_value")
 

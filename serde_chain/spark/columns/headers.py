@@ -11,8 +11,6 @@ from pyspark.sql import Column, functions
 
 from serde_chain.base import RemovedHeaders
 
-__all__ = ["any_of", "last_header", "marked", "without_removed"]
-
 
 def any_of(conditions: Iterable[Column | None]) -> Column | None:
     """Whether one of several conditions is true; None without conditions."""

@@ -18,8 +18,6 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["CONTEXT", "HEADERS", "KAFKA", "ColumnOrName", "as_column", "called", "typed_columns"]
-
 ColumnOrName: TypeAlias = Column | str
 
 HEADERS: Final = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))

@@ -18,8 +18,6 @@ from pyspark.sql.types import (
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 
-__all__ = ["arrow_of", "as_nullable", "parse", "signed", "spark_of"]
-
 
 def arrow_of(schema: DataType | str) -> Any:
     """The Arrow type for a user's Spark type.

@@ -25,8 +25,6 @@ from serde_chain.spark.udfs.make import make_udf
 from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = ["in_steps", "read_for_steps", "resolve_fields"]
-
 _FETCH: Final = "serde_chain.spark.fields.worker:fetch_batches"
 _ENTRIES: Final = "array<struct<path: string>>"
 

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-__all__ = ["FetchPlan", "FieldColumn"]
-
 
 @dataclass(frozen=True)
 class FieldColumn:

@@ -20,8 +20,6 @@ from serde_chain.stages.large_fields.options import PATHS
 from serde_chain.stages.large_fields.paths import Pattern, leaves, spellings, template
 from serde_chain.wire.large_fields import HEADER, Path
 
-__all__ = ["MOST_COLUMNS", "FieldsPlan", "plan_fields"]
-
 # Each of them is a step of its own in a query's plan, with a pass through Python.
 MOST_COLUMNS: Final = 20
 # By aliases, beside one for each field: with more, in a schema of many levels, all fields are fetched together.

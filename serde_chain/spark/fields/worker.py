@@ -20,8 +20,6 @@ from serde_chain.spark.udfs.growing_steps import Steps
 from serde_chain.spark.udfs.memory import give_back_at_once
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = ["fetch_batches"]
-
 # As for whole values.
 _PART_BYTES: Final = 8 << 20
 

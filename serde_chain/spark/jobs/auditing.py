@@ -15,8 +15,6 @@ from serde_chain.spark.chains.portable import load
 from serde_chain.spark.jobs.topic_records import TopicReader, spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 
-__all__ = ["audit"]
-
 
 def audit(
     spark: SparkSession, config: Config | str | Path, topics: str | Sequence[str], *, payloads: bool = True

@@ -11,8 +11,6 @@ from serde_chain.jobs.sweeping import Scope
 from serde_chain.jobs.topic_bounds import READ_COMMITTED, READ_UNCOMMITTED, Ends
 from serde_chain.spark.jobs.topic_records import TopicReader, spark_errors
 
-__all__ = ["DeadKeys"]
-
 _KEY: Final = ["topic", "owner"]
 _PART: Final = [*_KEY, "partition"]
 

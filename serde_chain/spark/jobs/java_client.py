@@ -9,8 +9,6 @@ from typing import Final
 
 from serde_chain.errors import ConfigError
 
-__all__ = ["java_settings"]
-
 _log = logging.getLogger("serde_chain")
 
 # Keys with the same meaning in both clients; None for the same name.

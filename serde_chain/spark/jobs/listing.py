@@ -17,8 +17,6 @@ from serde_chain.spark.jobs.plan import LISTED, ListingPlan
 from serde_chain.spark.jobs.worker import listed_schema
 from serde_chain.spark.udfs.make import map_batches
 
-__all__ = ["PayloadPages", "list_on_executors", "table_of"]
-
 _PAGE: Final = 20_000
 _WORK: Final = "serde_chain.spark.jobs.worker:list_payloads"
 

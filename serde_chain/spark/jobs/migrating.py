@@ -23,8 +23,6 @@ from serde_chain.spark.jobs.topic_records import spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 from serde_chain.spark.udfs.make import make_udf
 
-__all__ = ["SparkCheckpoint", "migrate"]
-
 _WORK: Final = "serde_chain.spark.jobs.worker:copy_partitions"
 _SCHEMA: Final = "version long, state string"
 

@@ -11,8 +11,6 @@ from serde_chain.jobs.migration_plan import MigratePlan
 from serde_chain.jobs.payload_folders import IdRange
 from serde_chain.jobs.reference_plan import ReferencePlan
 
-__all__ = ["LISTED", "CopyPlan", "FindPlan", "ListingPlan"]
-
 LISTED: Final = "name bigint, reference string, size bigint, modified bigint, folder int"
 """The columns of a :class:`~serde_chain.jobs.payload_folders.ListedPayload`."""
 

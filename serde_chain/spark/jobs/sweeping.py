@@ -31,8 +31,6 @@ from serde_chain.spark.jobs.plan import LISTED, ListingPlan
 from serde_chain.spark.jobs.topic_records import Referring, TopicReader, spark_errors
 from serde_chain.spark.prerequisites import check_packages, check_worker_python
 
-__all__ = ["SparkSweep", "sweep"]
-
 _PAGES_AT_ONCE: Final = 10
 
 

@@ -22,8 +22,6 @@ from serde_chain.spark.jobs.java_client import java_settings
 from serde_chain.spark.jobs.plan import FindPlan
 from serde_chain.spark.udfs.make import make_udf
 
-__all__ = ["Referring", "TopicReader", "spark_errors"]
-
 _WORK: Final = "serde_chain.spark.jobs.worker:find_references"
 _FOUND: Final = ArrayType(
     StructType(

@@ -19,8 +19,6 @@ from serde_chain.spark.chains import worker as chains
 from serde_chain.spark.jobs.plan import CopyPlan, FindPlan, ListingPlan
 from serde_chain.spark.udfs.memory import give_back_at_once
 
-__all__ = ["copy_partitions", "find_references", "list_payloads", "listed_schema"]
-
 _ROWS: Final = 10_000
 
 

@@ -21,8 +21,6 @@ from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.reading.engine import choose
 from serde_chain.spark.reading.functions import make_function, read_field
 
-__all__ = ["ColumnOrName", "deserialize", "deserialize_udf", "open_values"]
-
 
 def deserialize(
     value: ColumnOrName,

@@ -29,8 +29,6 @@ from serde_chain.spark.reading.planning import RecordsPlan, plan_records
 from serde_chain.spark.reading.unreadable import ERROR, RAW, raw_records
 from serde_chain.stages.large_fields.read import LargeFieldsDeserializer
 
-__all__ = ["decode", "decode_kafka"]
-
 _DECODED: Final = "__serde_chain"
 
 

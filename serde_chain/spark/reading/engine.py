@@ -46,8 +46,6 @@ from serde_chain.stages.avro.schema import READER_SCHEMA, AvroSchema, read_schem
 from serde_chain.stages.avro.stage import FRAMING, AvroDeserializer
 from serde_chain.stages.primitives import BytesDeserializer, StringDeserializer
 
-__all__ = ["Branch", "Choice", "choose", "why_not_compiled"]
-
 _log: Final = logging.getLogger(__name__)
 
 # With 200 branches, Spark generates more code for a query than Java compiles, and then takes minutes.

@@ -19,8 +19,6 @@ from serde_chain.spark.reading.native import crossing, read_natively
 from serde_chain.spark.udfs.make import make_udf
 from serde_chain.spark.udfs.retries import RETRIES
 
-__all__ = ["DECODE", "make_function", "read_field", "result_type", "run_in_workers"]
-
 DECODE: Final = "serde_chain.spark.reading.worker:decode_batches"
 
 

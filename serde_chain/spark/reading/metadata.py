@@ -16,8 +16,6 @@ from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.reading.functions import run_in_workers
 from serde_chain.wire.entry_metadata import MAGIC, peek
 
-__all__ = ["entry_metadata"]
-
 _HEAD_BYTES: Final = 6
 # Far more than both fields take; anything longer counts as truncated.
 _MOST_BYTES: Final = 1 << 16

@@ -14,8 +14,6 @@ from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import bare, kind
 
-__all__ = ["beyond"]
-
 _ENDS: Final = ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
 _TYPES: Final[Mapping[str, tuple[str, str]]] = {
     "date": ("date", ""),

@@ -19,8 +19,6 @@ from serde_chain.spark.reading.moments import beyond
 from serde_chain.spark.spark_avro import READABLE, from_avro, required_field
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["crossing", "is_bad", "let", "message", "read_natively"]
-
 _TO_THE_END: Final = 2**31 - 1
 
 

@@ -17,8 +17,6 @@ from serde_chain.spark.fields.planning import FieldsPlan, plan_fields
 from serde_chain.spark.reading.engine import Choice, choose
 from serde_chain.spark.udfs.retries import RETRIES
 
-__all__ = ["RecordsPlan", "plan_records"]
-
 
 @dataclass(frozen=True)
 class RecordsPlan:

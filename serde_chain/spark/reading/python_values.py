@@ -16,8 +16,6 @@ from uuid import UUID
 from payload_stores.plugins import require
 from serde_chain.errors import shape_of
 
-__all__ = ["converter"]
-
 Convert: TypeAlias = Callable[[Any], Any]
 
 _DIGITS: Final = Context(prec=100, rounding=ROUND_HALF_UP)

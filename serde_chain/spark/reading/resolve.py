@@ -17,8 +17,6 @@ from serde_chain.spark.columns.kafka import HEADERS, KAFKA, ColumnOrName, as_col
 from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.reading.functions import run_in_workers
 
-__all__ = ["resolve", "resolve_record"]
-
 
 def resolve(
     value: ColumnOrName,

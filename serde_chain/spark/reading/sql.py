@@ -21,8 +21,6 @@ from serde_chain.spark.reading.columns import open_values
 from serde_chain.spark.reading.functions import DECODE, result_type
 from serde_chain.spark.udfs.make import plain_udf
 
-__all__ = ["register"]
-
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _COLUMNS: Final = (VALUE, "headers", *CONTEXT, KEY)
 

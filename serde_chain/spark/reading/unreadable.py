@@ -13,8 +13,6 @@ from serde_chain.errors import ConfigError
 from serde_chain.spark.columns.frame import types_of
 from serde_chain.spark.columns.kafka import HEADERS
 
-__all__ = ["ERROR", "RAW", "dead_letters", "raw_records"]
-
 ERROR: Final = "serde_error"
 RAW: Final = "serde_raw"
 _FIELDS: Final = ("value", "headers", "key", "timestamp")

@@ -28,8 +28,6 @@ from serde_chain.spark.udfs.memory import give_back_at_once
 from serde_chain.spark.udfs.retries import RETRIES, Retries
 from serde_chain.stages.protobuf.stage import ProtobufDeserializer
 
-__all__ = ["decode_batches"]
-
 # Bytes passed from stage to stage at once, and thereby the approximate size of an output batch: ten thousand small
 # references may stand for gigabytes. Spark accepts several output batches per input batch.
 _PART_BYTES: Final = 8 << 20

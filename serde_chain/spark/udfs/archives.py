@@ -7,8 +7,6 @@ from zipimport import zipimporter
 
 from pyspark import SparkFiles, TaskContext
 
-__all__ = ["forget_archives"]
-
 
 def forget_archives() -> None:
     """Forget the finders of modules in archives; those in archives added to the session stay, since these may change.

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 
 from serde_chain.arrow.batch import Batch
 
-__all__ = ["Steps"]
-
 
 class Steps:
     """The records of a task in steps: eight with one payload each, then a quarter as many payloads as in all before.

@@ -17,8 +17,6 @@ from serde_chain.spark.columns.kafka import HEADERS, ColumnOrName, as_column, ca
 from serde_chain.spark.prerequisites import kind_of_udf, worker_packages
 from serde_chain.spark.udfs.shipping import Plan, pickled, remedy
 
-__all__ = ["make_udf", "map_batches", "plain_udf"]
-
 
 def make_udf(
     name: str, work: str, plan: Plan, returns: DataType, *, once: bool = True, kind: str | None = None

@@ -11,8 +11,6 @@ from typing import Final
 
 from serde_chain.stages.avro.native import library
 
-__all__ = ["bound_address_space", "give_back_at_once"]
-
 # malloc.h: blocks of at least this size get their own pages.
 _M_MMAP_THRESHOLD: Final = -3
 _LARGE: Final = 1 << 20

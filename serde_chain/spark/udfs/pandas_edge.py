@@ -14,8 +14,6 @@ from payload_stores.plugins import require
 from serde_chain.arrow.nested import objects
 from serde_chain.errors import ConfigError
 
-__all__ = ["to_arrow", "to_frame"]
-
 
 def to_arrow(names: Sequence[str], columns: Sequence[Any]) -> tuple[Any, ...]:
     """Turn a batch of Kafka columns into Arrow arrays.

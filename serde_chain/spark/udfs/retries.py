@@ -7,8 +7,6 @@ from typing import Any, Final
 
 from payload_stores.plugins import require
 
-__all__ = ["RETRIES", "Retries"]
-
 RETRIES: Final = "serde_retries"
 """The column's name."""
 

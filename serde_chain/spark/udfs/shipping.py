@@ -12,8 +12,6 @@ from typing import Protocol
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 
-__all__ = ["Plan", "pickled", "remedy"]
-
 
 class Plan(Protocol):
     """The instructions to a function in the workers."""

@@ -25,8 +25,6 @@ from serde_chain.stages.avro.stage import AvroSerializer, AvroWay
 from serde_chain.stages.primitives import BytesSerializer, StringSerializer
 from serde_chain.wire.large_fields import join
 
-__all__ = ["SparkWriter", "WritingChoice", "check_fits_pandas", "check_takes", "choose_writing"]
-
 
 @dataclass(frozen=True)
 class SparkWriter:

@@ -23,8 +23,6 @@ from pyspark.sql.types import (
 from serde_chain.stages.avro.resolution import members
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["misfit"]
-
 _TEXT: Final = "text"
 _BYTES: Final = "bytes"
 _NUMBER: Final = "number"

@@ -13,8 +13,6 @@ from serde_chain.spark.prerequisites import has_arrow_udfs
 from serde_chain.stages.large_fields.paths import Pattern
 from serde_chain.stages.large_fields.write import LargeFieldsSerializer
 
-__all__ = ["MovePlan", "plan_moves"]
-
 
 @dataclass(frozen=True)
 class MovePlan:

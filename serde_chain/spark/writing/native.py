@@ -10,8 +10,6 @@ from pyspark.sql import Column, functions
 
 from serde_chain.spark.writing.engine import SparkWriter
 
-__all__ = ["size_beside_value", "write_natively"]
-
 # Length fields of a header's name and value.
 _HEADER_OVERHEAD: Final = 10
 

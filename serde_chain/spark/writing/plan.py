@@ -17,8 +17,6 @@ from serde_chain.clients.topic_limits import LearntLimits
 from serde_chain.spark.writing.topic_limits import NOT_ASKED, Asking, SinkLimits, admin_of
 from serde_chain.stages.large_message.options import with_content_ids
 
-__all__ = ["WritePlan", "asking", "limited", "open_setup", "plan_offload", "with_defaults"]
-
 # Java's Kafka producer, which Spark's sink uses, has this limit.
 MAX_REQUEST: Final = Option(
     "max.request.size", integer(1), 1_048_576, doc="of Spark's sink: its option kafka.max.request.size"

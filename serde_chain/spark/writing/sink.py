@@ -34,8 +34,6 @@ from serde_chain.spark.writing.plan import WritePlan, asking, limited, open_setu
 from serde_chain.spark.writing.topic_limits import SinkLimits
 from serde_chain.wire.large_fields import HEADER
 
-__all__ = ["encode", "encode_kafka", "offload", "serialize", "serialize_udf"]
-
 _log = logging.getLogger("serde_chain")
 
 _ENCODE: Final = "serde_chain.spark.writing.worker:encode_batches"

@@ -12,8 +12,6 @@ from serde_chain.base import SupportsUploads
 from serde_chain.clients.limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBE_MS, TopicAdmin, TopicLimits, warn_of_no_question
 
-__all__ = ["NOT_ASKED", "Asking", "SinkLimits", "admin_of"]
-
 _log = logging.getLogger("serde_chain")
 
 _SERVERS: Final = "bootstrap.servers"

@@ -27,8 +27,6 @@ from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.stage import AvroSerializer
 from serde_chain.transfer import Prefetch, Transfer
 
-__all__ = ["encode_batches"]
-
 # Bytes of a batch that become objects at once.
 _PART_BYTES: Final = 8 << 20
 # Values with a larger average are passed on as views of the batch.

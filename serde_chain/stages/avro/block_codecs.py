@@ -15,8 +15,6 @@ from payload_stores.plugins import require
 from serde_chain.codecs import CHUNK, CODECS, Output, Zlib
 from serde_chain.errors import DecodeError
 
-__all__ = ["BLOCK_CODECS"]
-
 # Snappy's largest copy makes 64 bytes of 3.
 _SNAPPY_RATIO: Final = 22
 _CHECKSUM_BYTES: Final = 4

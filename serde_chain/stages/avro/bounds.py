@@ -21,16 +21,6 @@ from serde_chain.schemas.nesting import MAX_DEPTH
 from serde_chain.schemas.part_budget import FREE_PARTS, PARTS_PER_BYTE, Budget, TooManyPartsError
 from serde_chain.wire import varint
 
-__all__ = [
-    "MOST_LEVELS",
-    "Filled",
-    "check_bounds",
-    "check_levels",
-    "excess_parts",
-    "needs_check",
-    "weight",
-]
-
 # Nesting of types: the code that reads schemas recurses several frames per level.
 MOST_LEVELS: Final = 120
 

@@ -21,18 +21,6 @@ from serde_chain.stages.avro.block_codecs import BLOCK_CODECS
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.wire import varint
 
-__all__ = [
-    "FileWriter",
-    "RecordReading",
-    "Write",
-    "encode_long",
-    "framing_advice",
-    "only_record",
-    "parse_schema",
-    "read_file",
-    "schema_name",
-]
-
 _MAGIC: Final = b"Obj\x01"
 _SYNC_BYTES: Final = 16
 _MAX_OUTPUT: Final = 256 << 20

@@ -17,17 +17,6 @@ from payload_stores.plugins import require
 from serde_chain.stages.avro.moments import read_time
 from serde_chain.stages.avro.types import MAX_DIGITS, bare, changed, decimal_of, has_digits, kind
 
-__all__ = [
-    "MAX_DIGITS",
-    "PRIVATE",
-    "logical_readers",
-    "misfit",
-    "read_decimal",
-    "read_logical",
-    "readable",
-    "with_decimals",
-]
-
 PRIVATE: Final = "serde-chain-"
 """The beginning of the names of this package's own logical types, by which fastavro calls its functions."""
 _DECIMAL: Final = f"{PRIVATE}decimal"

@@ -11,8 +11,6 @@ from typing import Any, Final
 from serde_chain.stages.avro.decimal import read_decimal
 from serde_chain.stages.avro.types import bare, changed, decimal_of, kind
 
-__all__ = ["WRONG_DEFAULT", "Fitting", "writable"]
-
 WRONG_DEFAULT: Final = "serde-chain-wrong-default"
 """The attribute of a field with a default of the wrong type, which is an error only where it is needed."""
 

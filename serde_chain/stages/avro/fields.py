@@ -9,8 +9,6 @@ from typing import Any, Final
 from serde_chain.base import FieldType
 from serde_chain.stages.avro.types import bare
 
-__all__ = ["field_type"]
-
 # Values of these types are neither bytes nor strings.
 _CONVERTED: Final = frozenset({"decimal", "uuid"})
 

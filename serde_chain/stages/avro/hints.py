@@ -12,8 +12,6 @@ from typing import Any, Final
 
 from serde_chain.stages.avro.types import bare, kind
 
-__all__ = ["as_pairs"]
-
 _HINT: Final = "-type"
 
 

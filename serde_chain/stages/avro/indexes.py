@@ -10,8 +10,6 @@ from typing import Any
 
 from serde_chain.stages.avro.types import changed
 
-__all__ = ["guarded"]
-
 
 def guarded(writer: Any, *, resolves: bool) -> Any:
     """A writer's schema, for fastavro alone, that has exactly the indexes of its symbols and branches.

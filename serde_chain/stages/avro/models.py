@@ -27,8 +27,6 @@ from payload_stores.signals import let_through
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import MISSING, AvroType, Duration, Model, ModelField, model_of, parse_model, refusal
 
-__all__ = ["TYPE", "AvroModel"]
-
 TYPE: Final[Option[Any]] = Option(
     "avro.type", parse_model, None, doc="class of the values, or its dotted path; its schema is derived"
 )

@@ -14,8 +14,6 @@ from uuid import UUID
 
 from serde_chain.stages.avro.types import bare, decimal_of, has_digits, kind
 
-__all__ = ["LIMITS", "REMEDY", "UUID_TYPE", "Beyond", "beyond", "is_uuid", "limited", "read_time"]
-
 UUID_TYPE: Final = "uuid"
 _DECIMAL: Final = "decimal"
 _DAY_MS: Final = 86_400_000

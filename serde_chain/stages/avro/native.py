@@ -20,8 +20,6 @@ from serde_chain.errors import ConfigError
 from serde_chain.schemas.part_budget import MOST_FIELDS
 from serde_chain.stages.avro.decimal import logical_readers
 
-__all__ = ["NATIVE", "ColumnDecoder", "ColumnEncoder", "Native", "absence", "find", "library", "native", "remedy"]
-
 _log = logging.getLogger(__name__)
 
 NATIVE: Final = Option(

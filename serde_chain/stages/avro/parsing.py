@@ -24,8 +24,6 @@ from serde_chain.stages.avro.decimal import PRIVATE
 from serde_chain.stages.avro.defaults import WRONG_DEFAULT, Fitting
 from serde_chain.stages.avro.types import COMPLEX, NAMED, PRIMITIVES
 
-__all__ = ["LookUp", "Parsed", "Role", "SchemaError", "UndefinedTypeError", "marked", "parse", "without_marks"]
-
 # Attributes that are rewritten; all others are kept. fastavro's marks would make it skip parts of their contents.
 _MARKS: Final = frozenset({"__fastavro_parsed", "__named_schemas"})
 _REWRITTEN: Final = _MARKS | {

@@ -15,7 +15,7 @@ from serde_chain.base import Buffer
 from serde_chain.codecs import missing_stage
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
-from serde_chain.schemas.framing import NONE, Framing
+from serde_chain.schemas.framing import Framing
 from serde_chain.schemas.part_budget import FREE_PARTS, PARTS_PER_BYTE, TOO_MANY, Budget, TooManyPartsError
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.container import encode_long, framing_advice
@@ -27,17 +27,6 @@ from serde_chain.stages.avro.resolution import RESOLVABLE, resolved
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import kind
 from serde_chain.transfer import Transfer
-
-__all__ = [
-    "CONTAINER",
-    "NONE",
-    "RECORD_KEY",
-    "SINGLE_OBJECT",
-    "AvroReader",
-    "FindsReaders",
-    "is_raw",
-    "unreadable",
-]
 
 SINGLE_OBJECT: Final = "single-object"
 CONTAINER: Final = "container"

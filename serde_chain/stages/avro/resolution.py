@@ -33,8 +33,6 @@ from serde_chain.stages.avro.parsing import marked
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import NAMED, bare, decimal_of, kind
 
-__all__ = ["Definitions", "Resolution", "branches", "members", "resolved", "rewritten"]
-
 # The types to which a writer's type may be promoted.
 _PROMOTIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "int": ("long", "float", "double"),

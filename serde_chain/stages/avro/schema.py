@@ -20,9 +20,6 @@ from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable
 from serde_chain.stages.avro.parsing import LookUp, Role, UndefinedTypeError, marked, parse, without_marks
 from serde_chain.stages.avro.types import changed
 
-__all__ = ["READER_SCHEMA", "SCHEMA", "SCHEMA_FILE", "AvroSchema", "check_own", "read_schema", "unparsed_schema"]
-
-
 # JSON nesting: the type of a record's field is three levels below the record.
 _MOST_NESTED: Final = 3 * avro_bounds.MOST_LEVELS + 10
 # For each record of a union on the top level, fastavro looks at all named types of each branch: 0.03 s for so many.

@@ -26,7 +26,7 @@ from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegi
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import KEY, VALUE, Context, key_of
 from serde_chain.schemas import schema_id, schema_registry
-from serde_chain.schemas.framing import Framing, SchemaFrame
+from serde_chain.schemas.framing import NONE, Framing, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.part_budget import MAX_PARTS, Budget
 from serde_chain.schemas.schema_id import SchemaKey
@@ -52,7 +52,6 @@ from serde_chain.stages.avro.native import NATIVE, Native, native
 from serde_chain.stages.avro.parsing import Role
 from serde_chain.stages.avro.reader import (
     CONTAINER,
-    NONE,
     RECORD_KEY,
     SINGLE_OBJECT,
     AvroReader,
@@ -76,8 +75,6 @@ if TYPE_CHECKING:
     from serde_chain.arrow import ColumnWriter
     from serde_chain.stages.avro.arrow.batch import AvroBatch
     from serde_chain.stages.avro.arrow.native_writer import NativeWriter
-
-__all__ = ["FRAMING", "AvroDeserializer", "AvroSerializer", "AvroWay", "parse_registered", "record_name"]
 
 FRAMING: Final = Option(
     "avro.framing",

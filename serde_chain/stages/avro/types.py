@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
-__all__ = ["COMPLEX", "MAX_DIGITS", "NAMED", "PRIMITIVES", "bare", "changed", "decimal_of", "has_digits", "kind"]
-
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "error", "enum", "fixed"})
 # A dict with such a type is a definition, whatever its name: {"type": "record", "name": "record", …}.

@@ -17,21 +17,6 @@ from serde_chain.codecs import CODECS, MAX_OUTPUT, Codec, codec_of, unread_forma
 from serde_chain.errors import DecodeError
 from serde_chain.record import Context
 
-__all__ = [
-    "CompressionDeserializer",
-    "CompressionSerializer",
-    "GzipDeserializer",
-    "GzipSerializer",
-    "Lz4Deserializer",
-    "Lz4Serializer",
-    "SnappyDeserializer",
-    "SnappySerializer",
-    "ZlibDeserializer",
-    "ZlibSerializer",
-    "ZstdDeserializer",
-    "ZstdSerializer",
-]
-
 TYPE: Final = Option(
     "compression.type", choice(*CODECS), "zstd", of_producer=True, doc="codec: zstd, lz4, gzip, snappy or zlib"
 )

@@ -23,20 +23,6 @@ from typing import Final, NamedTuple
 
 from serde_chain.base import Buffer
 
-__all__ = [
-    "GCM",
-    "KEY_ID",
-    "NONCE_BYTES",
-    "SALT_BYTES",
-    "SIV",
-    "TAG_BYTES",
-    "Envelope",
-    "associated_data",
-    "head",
-    "key_of",
-    "split",
-]
-
 GCM: Final = 1
 SIV: Final = 2
 SALT_BYTES: Final = 16

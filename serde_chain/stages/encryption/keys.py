@@ -15,15 +15,6 @@ from payload_stores.plugins import import_object
 from serde_chain.errors import ConfigError
 from serde_chain.stages.encryption.envelope import KEY_ID
 
-__all__ = [
-    "KEYS",
-    "MIN_KEY_BYTES",
-    "OPTIONS",
-    "ConfigurableKeyProvider",
-    "KeyProvider",
-    "key_provider",
-]
-
 MIN_KEY_BYTES: Final = 32
 _MAX_FILE_BYTES: Final = 4096
 

@@ -36,8 +36,6 @@ from serde_chain.stages.encryption.envelope import GCM, NONCE_BYTES, SALT_BYTES,
 from serde_chain.stages.encryption.keys import MIN_KEY_BYTES, KeyProvider
 from serde_chain.transfer import Lookups, finish
 
-__all__ = ["EncryptionDeserializer", "EncryptionSerializer"]
-
 _MODES: Final = {"gcm": GCM, "siv": SIV}
 _INFO: Final = {GCM: b"serde-chain encrypt 1 gcm", SIV: b"serde-chain encrypt 1 siv"}
 _KEY_BYTES: Final = {GCM: 32, SIV: 64}

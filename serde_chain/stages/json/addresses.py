@@ -11,8 +11,6 @@ from urllib.parse import urlsplit
 
 from serde_chain.schemas.deadline import within_deadline
 
-__all__ = ["Addresses", "UnreachableError", "UnresolvedError"]
-
 _MOST_BYTES: Final = 4 << 20
 _SECONDS: Final = 10
 

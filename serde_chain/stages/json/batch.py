@@ -11,8 +11,6 @@ from serde_chain.arrow.encoded import EncodedBatch
 from serde_chain.base import Buffer
 from serde_chain.record import Context
 
-__all__ = ["JsonBatch"]
-
 
 class JsonBatch(EncodedBatch):
     """Validates every document and returns its text, which keeps details that parsing would lose, such as digits.

@@ -9,8 +9,6 @@ from urllib.parse import unquote
 
 from serde_chain.base import ANYTHING, FieldType
 
-__all__ = ["field_type"]
-
 _UNIONS: Final = ("anyOf", "oneOf", "allOf")
 _OF_OBJECTS: Final = frozenset({"properties", "additionalProperties", "patternProperties", "required"})
 _OF_ARRAYS: Final = frozenset({"items", "prefixItems", "contains"})

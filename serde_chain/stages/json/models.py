@@ -16,8 +16,6 @@ from serde_chain.base import Buffer
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import is_pydantic, parse_model, refusal
 
-__all__ = ["TYPE", "JsonModel", "json_model"]
-
 TYPE: Final[Option[Any]] = Option(
     "json.type", parse_model, None, doc="class of the values, or its dotted path; its JSON Schema is derived"
 )

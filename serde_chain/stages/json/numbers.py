@@ -15,8 +15,6 @@ from typing import Any, Final
 
 from serde_chain.base import Buffer
 
-__all__ = ["dumps", "loads"]
-
 # Digits and signs become 0, so that one search finds all integers that may exceed 64 bits: 20 digits, or 19 after a
 # minus. False matches are read correctly, only more slowly.
 _SHAPE: Final = bytes(0x30 if byte in b"-0123456789" else byte for byte in range(256))

@@ -19,19 +19,6 @@ from serde_chain.schemas.registry import REFERENCES, RegisteredSchema
 from serde_chain.stages.json.addresses import Addresses, MissingPartError, UnreachableError, UnresolvedError
 from serde_chain.stages.json.schema_documents import Documents, read_file, resolved
 
-__all__ = [
-    "ADDRESSES",
-    "SCHEMA",
-    "SCHEMA_FILE",
-    "VALIDATE",
-    "JsonSchema",
-    "Problem",
-    "check_own",
-    "own_schema",
-    "registered_schema",
-    "unresolved_schema",
-]
-
 Problem = Callable[[Any], str | None]
 
 SCHEMA: Final = Option(

@@ -20,8 +20,6 @@ from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.schema_references import MOST_REFERENCES
 from serde_chain.stages.json.addresses import Addresses, MissingPartError, UnresolvedError
 
-__all__ = ["Documents", "read_file", "resolved"]
-
 _MOST_NESTED: Final = 400
 _KEYWORDS: Final = ("$ref", "$dynamicRef", "$recursiveRef")
 # Keywords that apply schemas to the same value: a cycle of these never ends.

@@ -61,8 +61,6 @@ from serde_chain.transfer import finish
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["JsonDeserializer", "JsonSerializer"]
-
 _TYPE: Final = "JSON"
 _OF_TEXT: Final = "its objects are made of text, not of dictionaries"
 _OWN: Final = "json.schema"

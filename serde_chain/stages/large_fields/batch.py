@@ -18,8 +18,6 @@ from serde_chain.stages.large_fields.paths import MISSING, look_up, with_content
 from serde_chain.transfer import Transfer
 from serde_chain.wire.large_fields import HEADER, FieldEntry, Path
 
-__all__ = ["LargeFieldsBatch"]
-
 # A union of several types is a struct with a field for each.
 _MEMBER: Final = re.compile(r"member\d+")
 

@@ -20,20 +20,6 @@ from serde_chain.base import ANYTHING, FieldType
 from serde_chain.schemas.part_budget import MOST_FIELDS
 from serde_chain.wire.large_fields import MAX_STEPS, Path
 
-__all__ = [
-    "MISSING",
-    "Pattern",
-    "child_type",
-    "find",
-    "leaves",
-    "look_up",
-    "snapshot",
-    "spellings",
-    "template",
-    "type_at",
-    "with_contents",
-]
-
 MISSING: Final = object()
 
 _STEP: Final = re.compile(r"([^.\[\]]+)((?:\[\])*)(\.|\Z)")

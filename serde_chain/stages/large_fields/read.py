@@ -37,8 +37,6 @@ from serde_chain.wire.large_fields import HEADER, FieldEntry, Path, join
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["FieldReference", "LargeFieldsDeserializer", "moved_fields"]
-
 _ABSOLUTE: Final = re.compile(r"[a-z][a-z0-9+.-]*:")  # RFC 3986, in the canonical lower case
 
 

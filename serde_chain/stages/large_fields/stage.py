@@ -14,8 +14,6 @@ from serde_chain.errors import ConfigError
 from serde_chain.stages.large_fields.options import SERIALIZERS, STAGE, settings_of_stores
 from serde_chain.transfer import TransferSlots
 
-__all__ = ["LargeFields"]
-
 # It knows ids, routes and stores. Found through the catalogue, since stages do not import each other.
 _MOVER: Final = "large-message"
 

@@ -27,8 +27,6 @@ from serde_chain.stages.large_fields.stage import LargeFields
 from serde_chain.transfer import finish, then, together
 from serde_chain.wire.large_fields import HEADER, MAX_HEADER_BYTES, FieldEntry, Path, encode, join, longest
 
-__all__ = ["LargeFieldsSerializer"]
-
 _BUFFERS: Final = (bytes, bytearray, memoryview)
 
 

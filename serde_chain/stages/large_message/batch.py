@@ -15,8 +15,6 @@ from serde_chain.errors import SerializationError
 from serde_chain.record import Context
 from serde_chain.transfer import Transfer
 
-__all__ = ["LargeMessageBatch"]
-
 
 class _Marked(NamedTuple):
     """A record that may carry a format's mark.

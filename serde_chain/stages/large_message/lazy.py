@@ -17,8 +17,6 @@ from serde_chain.handles import PayloadHandle
 from serde_chain.record import Context, RecordContext
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["LazyHandle"]
-
 _BUFFER_BYTES: Final = 1 << 20
 
 

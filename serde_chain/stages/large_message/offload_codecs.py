@@ -16,8 +16,6 @@ from serde_chain.codecs import CODECS
 from serde_chain.errors import DecodeError
 from serde_chain.wire import varint
 
-__all__ = ["NAMES", "compressor", "decompress"]
-
 NAMES: Final = ("gzip", "snappy", "lz4", "zstd")
 
 # xerial's framing: magic, version and oldest compatible version, then blocks, each preceded by its size.

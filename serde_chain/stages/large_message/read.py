@@ -54,8 +54,6 @@ from serde_chain.wire.reference_format import Reference, ReferenceFormat
 if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
 
-__all__ = ["LargeMessageDeserializer"]
-
 _REFERENCE: Final = "the large-message reference"
 
 

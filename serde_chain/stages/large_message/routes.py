@@ -18,8 +18,6 @@ from payload_stores.options import Option, listing
 from serde_chain.errors import ConfigError
 from serde_chain.stages.large_message.options import OF_READERS, OF_ROUTES, OF_WRITERS, STORE
 
-__all__ = ["PREFIX", "ByTopic", "Route", "route_options", "routes_of"]
-
 T = TypeVar("T")
 U = TypeVar("U")
 

@@ -18,8 +18,6 @@ from serde_chain.stages.large_message.options import CACHE, RETRIES, STORE, STOR
 from serde_chain.stages.large_message.routes import Route, route_options
 from serde_chain.telemetry import count_cache
 
-__all__ = ["LargeMessage", "Stores", "without_deadline"]
-
 
 class Stores:
     """The stores of a stage. Equally configured stores, for example of several routes, are shared.

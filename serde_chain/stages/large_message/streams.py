@@ -23,8 +23,6 @@ from payload_stores.ids import DIGEST_PREFIX
 from serde_chain.base import SupportsRead
 from serde_chain.errors import EncodeError
 
-__all__ = ["HELD_BYTES", "Source", "ValueStream", "source_of"]
-
 HELD_BYTES: Final = 32 << 20
 """Maximum memory of a streamed upload, in bytes: a store holds a few parts at a time."""
 

@@ -51,8 +51,6 @@ from serde_chain.transfer import Transfer, finish, then
 from serde_chain.wire.kip1159 import MAX_REFERENCE_BYTES
 from serde_chain.wire.reference_format import Reference
 
-__all__ = ["LargeMessageSerializer"]
-
 _log: Final = logging.getLogger("serde_chain")
 
 _DIGEST_BYTES: Final = 1 << 20

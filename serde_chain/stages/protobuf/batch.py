@@ -14,8 +14,6 @@ from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.schemas.part_budget import MOST_FIELDS
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
-__all__ = ["ProtobufBatch", "arrow_type"]
-
 # Indexed by the descriptors' cpp_type; bytes are strings there.
 _TYPES: Final = {
     1: "int32", 2: "int64", 3: "uint32", 4: "uint64", 5: "float64", 6: "float32", 7: "bool_", 8: "string", 9: "string",

@@ -15,8 +15,6 @@ from serde_chain.arrow.kernels import Kernels
 from serde_chain.stages.protobuf.dictionaries import is_dynamic
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
-__all__ = ["ProtobufWriter"]
-
 # Wire types.
 _VARINT: Final = 0
 _FIXED64: Final = 1

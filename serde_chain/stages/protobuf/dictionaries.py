@@ -16,8 +16,6 @@ from payload_stores.plugins import require
 from serde_chain.errors import DecodeError, EncodeError
 from serde_chain.stages.protobuf.schema import is_map, is_repeated, messages_within
 
-__all__ = ["filler", "is_dynamic", "is_value", "to_dict"]
-
 Convert: TypeAlias = Callable[[Any], Any]
 
 _STRUCT: Final = "google.protobuf.Struct"

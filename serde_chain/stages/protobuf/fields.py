@@ -10,8 +10,6 @@ from serde_chain.base import NO_FIELDS, FieldType
 from serde_chain.stages.protobuf.dictionaries import is_dynamic
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
-__all__ = ["field_type"]
-
 
 def field_type(descriptor: Any) -> FieldType:
     """The type of messages.

@@ -13,8 +13,6 @@ from serde_chain.errors import shape_of
 from serde_chain.stages.protobuf.dictionaries import Convert, filler
 from serde_chain.stages.protobuf.schema import first_names, is_map, is_repeated
 
-__all__ = ["misfit"]
-
 # Names of fields that an error lists.
 _MOST_NAMES: Final = 20
 # The descriptors' types.

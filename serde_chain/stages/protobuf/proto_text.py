@@ -14,8 +14,6 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.plugins import require
 
-__all__ = ["GROUP", "REPEATED", "SCALARS", "escaped", "parse"]
-
 _MAX_BYTES: Final = 1 << 20  # about a second
 _MAX_DEPTH: Final = 100
 _TOKEN: Final = re.compile(

@@ -7,8 +7,6 @@ from typing import Any
 
 from serde_chain.stages.protobuf.proto_text import GROUP, REPEATED, SCALARS, escaped
 
-__all__ = ["write"]
-
 
 def write(file: Any) -> str:
     """Write a file's text, without its comments and options that do not change bytes.

@@ -11,8 +11,6 @@ from payload_stores.plugins import require
 from serde_chain.stages.protobuf.dictionaries import is_dynamic, is_value
 from serde_chain.stages.protobuf.schema import is_map, is_repeated
 
-__all__ = ["message_fitter"]
-
 Convert: TypeAlias = Callable[[Any], Any]
 
 # The descriptors' cpp_type: int32, int64, uint32, uint64.

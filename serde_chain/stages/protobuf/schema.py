@@ -20,31 +20,6 @@ from serde_chain.schemas.schema_registry import RegisteredSchema, is_configured
 from serde_chain.stages.protobuf import proto_text, proto_writer
 from serde_chain.wire import varint
 
-__all__ = [
-    "DESCRIPTOR_SET",
-    "MESSAGE_CLASS",
-    "MESSAGE_NAME",
-    "TYPE",
-    "check_bytes",
-    "check_parts",
-    "class_at",
-    "class_named",
-    "descriptor_text",
-    "files_of",
-    "first_names",
-    "has_maps",
-    "is_known",
-    "is_map",
-    "is_recursive",
-    "is_repeated",
-    "message_class",
-    "messages_within",
-    "parse_file",
-    "top_level_names",
-    "type_in",
-    "type_of",
-]
-
 MESSAGE_CLASS: Final[Option[Any]] = Option(
     "protobuf.message.class",
     lambda value: text(value) if isinstance(value, str) else value,

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from serde_chain.arrow import BatchForm
     from serde_chain.stages.protobuf.column_writer import ProtobufWriter
 
-__all__ = ["ProtobufDeserializer", "ProtobufSerializer"]
-
 FRAMING: Final = Option(
     "protobuf.framing",
     choice(*FRAMINGS, NONE),

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from payload_stores import PublishContext
-    from payload_stores.ids import Buffer
+    from payload_stores.buffers import Buffer
     from tests.payload_stores.offload_server.conftest import NewMessage, Serve
 
 UPLOAD = "/topic/t+oversized"

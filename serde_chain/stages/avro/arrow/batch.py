@@ -35,8 +35,6 @@ from serde_chain.stages.avro.resolution import rewritten
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.transfer import Prefetch, Transfer
 
-__all__ = ["AvroBatch", "refusal"]
-
 _MAX_DECODERS: Final = 1000
 _MAX_TOPICS: Final = 1000
 # Parts beyond those paid for by the records' bytes that may be Python objects at once.

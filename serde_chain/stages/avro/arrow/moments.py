@@ -10,8 +10,6 @@ from serde_chain.stages.avro.moments import LIMITS, UUID_TYPE, Beyond, is_uuid, 
 from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.types import bare, kind
 
-__all__ = ["Moments"]
-
 _CANONICAL: Final = "^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$"
 _PER_SECOND: Final = {"s": 1, "ms": 1000, "us": 1_000_000, "ns": 1_000_000_000}
 

@@ -12,8 +12,6 @@ from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import bare, kind
 
-__all__ = ["narrowed"]
-
 
 def narrowed(schema: AvroSchema, columns: Columns) -> AvroSchema:
     """A schema to read into, with only the fields that some columns need.

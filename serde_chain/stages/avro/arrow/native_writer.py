@@ -11,8 +11,6 @@ from typing import Any
 from serde_chain.stages.avro.native import Native
 from serde_chain.stages.avro.schema import AvroSchema
 
-__all__ = ["NativeWriter"]
-
 
 class NativeWriter:
     """Writes arrays by one schema. The bytes are those that fastavro writes for the same values.

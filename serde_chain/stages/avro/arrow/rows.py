@@ -11,8 +11,6 @@ from serde_chain.stages.avro.resolution import members
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import NAMED, bare, kind
 
-__all__ = ["branch_namer", "check_numbers"]
-
 Convert: TypeAlias = Callable[[Any], Any]
 
 _INTEGERS: Final = {"int": "int32", "long": "int64"}

@@ -18,8 +18,6 @@ from serde_chain.stages.avro.resolution import branches
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.types import bare, decimal_of, kind
 
-__all__ = ["ArrowColumn", "TooManyFieldsError", "arrow_type"]
-
 _MAX_PRECISION: Final = 38
 _SIMPLE: Final = {
     "null": "null",
