@@ -76,14 +76,13 @@ class InlineHandle(PayloadHandle):
     Args:
         data: The payload.
         reference: Its location, if it was fetched.
-        digest: Its digest, if known.
     """
 
-    def __init__(self, data: Buffer, reference: str | None = None, digest: str | None = None) -> None:
+    def __init__(self, data: Buffer, reference: str | None = None) -> None:
         self._data = bytes(data)
         self.size = len(self._data)
         self.reference = reference
-        self.digest = digest
+        self.digest = None
 
     def read(self) -> bytes:
         """The payload."""

@@ -20,8 +20,9 @@ from typing import Any, Final, NamedTuple
 
 from payload_stores.options import Option, text
 from payload_stores.plugins import import_object
+from payload_stores.signals import let_through
 from serde_chain.base import MovesFields
-from serde_chain.errors import ConfigError
+from serde_chain.errors import ConfigError, EncodeError
 
 __all__ = [
     "MISSING",
@@ -203,6 +204,34 @@ def model_of(cls: Any) -> Model | None:
                     hint="Annotations are names of the class's module",
                 ) from error
     return None
+
+
+def written(value: Any, cls: type, convert: Callable[[Any], Any], option: Option[Any]) -> Any:
+    """An object as a stage writes it; a dictionary, as from a table, is one already.
+
+    Args:
+        value: The object.
+        cls: Its model.
+        convert: Converts objects of the model.
+        option: The option that names the model.
+
+    Raises:
+        EncodeError: It is not an object of the model, or a part of it is of another type.
+    """
+    if type(value) is dict:
+        return value
+    if type(value) is not cls and not isinstance(value, cls):
+        raise EncodeError(
+            f"the value is of type {type(value).__qualname__}, expected {cls.__qualname__}",
+            hint=f"Produce objects of the class that {option.name} names",
+        )
+    try:
+        return convert(value)
+    except EncodeError:
+        raise
+    except Exception as error:
+        let_through(error)
+        raise EncodeError(f"the object does not match its class {cls.__qualname__}: {error}") from error
 
 
 def refusal(error: Exception, cls: type) -> str:

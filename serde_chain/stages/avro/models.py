@@ -25,7 +25,7 @@ from payload_stores.options import Option
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
 from serde_chain.errors import ConfigError, DecodeError, EncodeError
-from serde_chain.models import MISSING, AvroType, Duration, Model, ModelField, model_of, parse_model, refusal
+from serde_chain.models import MISSING, AvroType, Duration, Model, ModelField, model_of, parse_model, refusal, written
 
 TYPE: Final[Option[Any]] = Option(
     "avro.type", parse_model, None, doc="class of the values, or its dotted path; its schema is derived"
@@ -124,20 +124,7 @@ class AvroModel:
         Raises:
             EncodeError: It is not an object of the model, or a part of it is of another type.
         """
-        if type(value) is dict:
-            return value
-        if type(value) is not self.cls and not isinstance(value, self.cls):
-            raise EncodeError(
-                f"the value is of type {type(value).__qualname__}, expected {self.cls.__qualname__}",
-                hint=f"Produce objects of the class that {TYPE.name} names",
-            )
-        try:
-            return self._write(value)
-        except EncodeError:
-            raise
-        except Exception as error:
-            let_through(error)
-            raise EncodeError(f"the object does not match its class {self.cls.__qualname__}: {error}") from error
+        return written(value, self.cls, self._write, TYPE)
 
     def read(self, value: Any) -> Any:
         """An object of what fastavro has read.

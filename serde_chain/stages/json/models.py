@@ -13,8 +13,8 @@ from payload_stores.options import Option
 from payload_stores.plugins import require
 from payload_stores.signals import let_through
 from serde_chain.base import Buffer
-from serde_chain.errors import ConfigError, DecodeError, EncodeError
-from serde_chain.models import is_pydantic, parse_model, refusal
+from serde_chain.errors import ConfigError, DecodeError
+from serde_chain.models import is_pydantic, parse_model, refusal, written
 
 TYPE: Final[Option[Any]] = Option(
     "json.type", parse_model, None, doc="class of the values, or its dotted path; its JSON Schema is derived"
@@ -42,18 +42,7 @@ class JsonModel(NamedTuple):
         Raises:
             EncodeError: It is not an object of the model, or a part of it is of another type.
         """
-        if type(value) is dict:
-            return value
-        if not isinstance(value, self.cls):
-            raise EncodeError(
-                f"the value is of type {type(value).__qualname__}, expected {self.cls.__qualname__}",
-                hint=f"Produce objects of the class that {TYPE.name} names",
-            )
-        try:
-            return self.to_json(value)
-        except Exception as error:
-            let_through(error)
-            raise EncodeError(f"the object does not match its class {self.cls.__qualname__}: {error}") from error
+        return written(value, self.cls, self.to_json, TYPE)
 
     def read(self, data: Buffer) -> Any:
         """An object of JSON text.
