@@ -14,35 +14,36 @@ class RefusedError(PayloadStoreError):
 
     Attributes:
         status: The HTTP status.
+        usual_status: That of the class, if none is given.
     """
 
     context_fields: ClassVar[tuple[str, ...]] = (*PayloadStoreError.context_fields, "status")
+    usual_status: ClassVar[int | None] = None
     status: int | None
+
+    def __init__(self, message: str, **more: object) -> None:
+        super().__init__(message, **{"status": self.usual_status, **more})  # type: ignore[arg-type]
 
 
 class MalformedUploadError(RefusedError):
     """The body is not a valid document of the offload API."""
 
-    def __init__(self, message: str, **more: object) -> None:
-        super().__init__(message, **{"status": 400, **more})  # type: ignore[arg-type]
+    usual_status = 400
 
 
 class ForbiddenError(RefusedError):
     """The user lacks the permission."""
 
-    def __init__(self, message: str, **more: object) -> None:
-        super().__init__(message, **{"status": 403, **more})  # type: ignore[arg-type]
+    usual_status = 403
 
 
 class NoRoomError(RefusedError):
     """The upload exceeds a quota or the free disk (RFC 4918, section 11.5)."""
 
-    def __init__(self, message: str, **more: object) -> None:
-        super().__init__(message, **{"status": 507, **more})  # type: ignore[arg-type]
+    usual_status = 507
 
 
 class TooLargeError(RefusedError):
     """The body is larger than the server accepts."""
 
-    def __init__(self, message: str, **more: object) -> None:
-        super().__init__(message, **{"status": 413, **more})  # type: ignore[arg-type]
+    usual_status = 413
