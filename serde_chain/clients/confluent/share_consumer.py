@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Message: TypeAlias = "confluent_kafka.Message[Any, Any]"
-Place: TypeAlias = tuple[str, int, int]
+_Position: TypeAlias = tuple[str, int, int]
 
 _MODE: Final = Option("share.acknowledgement.mode", choice("implicit", "explicit"), "implicit")
 _EXPLICIT: Final = "explicit"
@@ -107,7 +107,7 @@ class ShareConsumer:
         self._raw: list[Message] = []
         self._until = 0.0
         self._ready: list[DecodedMessage | Message | Exception] = []
-        self._given: list[Place] = []
+        self._given: list[_Position] = []
         self.skipped = 0
         """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
         forks.watch(self, ShareConsumer._leave_to_parent)
@@ -157,14 +157,14 @@ class ShareConsumer:
         found: list[Any] = [
             outcome.finish() if isinstance(outcome, DecodedMessage) else outcome for outcome in ready[:count]
         ]
-        given = [] if self._is_explicit else _places(ready[:count])
+        given = [] if self._is_explicit else _positions(ready[:count])
         # Last of all, with no call behind it: an interrupted call leaves everything to the next one.
         self._ready, self._given = ready[count:], given
         return found
 
     def acknowledge(self, message: Message, ack_type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """Acknowledge a message of :meth:`poll`; in ``explicit`` mode only."""
-        self.acknowledge_offset(*_place(message), ack_type)
+        self.acknowledge_offset(*_position(message), ack_type)
 
     def acknowledge_offset(
         self,
@@ -212,7 +212,7 @@ class ShareConsumer:
         """Leave the group, and close the chains and their stores. Records that were not returned are released."""
         try:
             self._polls.settle()
-            waiting = [*_places(self._ready), *_records(self._raw), *_records(self._polls.found)]
+            waiting = [*_positions(self._ready), *_records(self._raw), *_records(self._polls.found)]
             self._ready, self._raw, self._polls.found = [], [], []
             self._release(waiting)
             self._client.close()
@@ -245,9 +245,9 @@ class ShareConsumer:
             self._release(_records(self._raw))
             self._raw = []
 
-    def _release(self, places: Iterable[Place]) -> None:
-        for place in places:
-            self._client.acknowledge_offset(*place, AcknowledgeType.RELEASE)
+    def _release(self, positions: Iterable[_Position]) -> None:
+        for position in positions:
+            self._client.acknowledge_offset(*position, AcknowledgeType.RELEASE)
 
     def _decode(self) -> None:
         """Decode the batch, as far as its payloads fit in memory, and settle the records that cannot be decoded."""
@@ -294,7 +294,7 @@ class ShareConsumer:
 
     def _settle(self, message: Message, error: SerializationError) -> Exception | None:
         """Reject or release a record; returns the error to raise, if there is one."""
-        topic, partition, offset = _place(message)
+        topic, partition, offset = _position(message)
         error.add_context(topic=topic, partition=partition, offset=offset)
         error.record = message
         if not error.about_record:
@@ -334,17 +334,17 @@ class _Topics:
         return str(self.list_topics(timeout=timeout).cluster_id)
 
 
-def _place(message: Message) -> Place:
+def _position(message: Message) -> _Position:
     return str(message.topic()), int(message.partition() or 0), int(message.offset() or 0)
 
 
-def _places(outcomes: Iterable[DecodedMessage | Message | Exception]) -> list[Place]:
-    return [_place(outcome.message) for outcome in outcomes if isinstance(outcome, DecodedMessage)]
+def _positions(outcomes: Iterable[DecodedMessage | Message | Exception]) -> list[_Position]:
+    return [_position(outcome.message) for outcome in outcomes if isinstance(outcome, DecodedMessage)]
 
 
-def _records(messages: Iterable[Message]) -> list[Place]:
-    """The places of records; the client's own errors have none."""
-    return [_place(message) for message in messages if message.error() is None]
+def _records(messages: Iterable[Message]) -> list[_Position]:
+    """The positions of records; the client's own errors have none."""
+    return [_position(message) for message in messages if message.error() is None]
 
 
 def _is_of_world(outcome: object) -> bool:
