@@ -124,7 +124,7 @@ class ChainInput:
         if self._takes_text:
             return _text(content)
         try:
-            return from_json(json.loads(content))
+            value = json.loads(content)
         except ValueError as error:
             raise InputError(
                 f"the content is not JSON, which the chain's first stage requires: {error}",
@@ -132,6 +132,7 @@ class ChainInput:
             ) from None
         except RecursionError:
             raise InputError("the content is nested too deeply") from None
+        return self.of_json(value)
 
     def of_json(self, value: Any) -> Any:
         """The chain's input for a field of a JSON record."""

@@ -23,6 +23,7 @@ _PATH = click.Path(exists=True, allow_dash=True, path_type=Path)
 _CREATION_MS: Final = 5_000
 _POLL_S: Final = 0.5
 _TOLD_ERRORS: Final = 10
+_BYTES_IN_JSON: Final = 'JSON has no bytes: write {"base64": "…"}'
 _NO_TOPIC = "Check the topic's name, or create it"
 _TOO_LARGE = "End the value chain with large-message, or raise message.max.bytes of the client and the topic"
 # Hints for librdkafka's errors.
@@ -193,7 +194,8 @@ class _Sending:
             except SerializationError as error:
                 # A store or format that requires the whole payload is not the file's fault.
                 if not isinstance(value, Path) or error.about_record:
-                    raise InputError(str(error), file=item.place) from error
+                    hint = _BYTES_IN_JSON if "expected bytes" in str(error) else None
+                    raise InputError(str(error), hint=hint, file=item.place) from error
                 value = value.read_bytes()
             else:
                 self._producer.poll(0)

@@ -166,6 +166,8 @@ def test_keys_in_lines_and_partitions(configure: Configure, new_topic: NewTopic)
         (["--records"], "[]", "the line is not a record as printed by consume --json"),
         (["--records"], '{"value": {}, "headers": [1]}', "its headers are not pairs"),
         ([], '{"name": 1}', "[file=-, line 1]"),
+        ([], '{"name": "M 51", "pixels": "text"}', 'write {"base64": "…"}'),
+        ([], '{"name": "M 51", "pixels": {"base64": "!"}}', "a field cannot be read"),
         (["--records"], '{"value": {"base64": "!"}}', "a field cannot be read"),
         (["--records"], '{"value": {}, "headers": [["a", 5]]}', "its headers are not pairs"),
         (["--records"], '{"value": {}, "timestamp_ms": "now"}', "its timestamp_ms is not a whole number"),
