@@ -36,7 +36,7 @@ from serde_chain.cli.browse.preview import (
     images_in,
 )
 from serde_chain.cli.browse.questions import Questions
-from serde_chain.cli.browse.rendering import pieces, templates
+from serde_chain.cli.browse.rendering import pieces, templates, topic_summary
 from serde_chain.cli.browse.responses import attached, displayed, download, no_icon, saved, static
 from serde_chain.cli.browse.sizes import Sizes, stored_bytes
 from serde_chain.cli.browse.topic import AbandonedError, ListedRecord, Page, Patience, Readers, Scan, Topic, asked
@@ -44,7 +44,6 @@ from serde_chain.cli.browse.topic_queries import TopicFacts, TopicQueries
 from serde_chain.cli.files import as_file, file_name, suffix_of
 from serde_chain.cli.inspect_topic import formats_of
 from serde_chain.cli.outline import tree
-from serde_chain.cli.output import number
 from serde_chain.cli.records import RecordUnavailableError
 from serde_chain.clients.client_chains import MAX_POLL_INTERVAL
 from serde_chain.clients.event_loop import in_daemon_thread
@@ -261,8 +260,7 @@ class Pages:
         rows = _fitted(shown, is_misfit="misfit" in request.query_params)
         answer = await self._drawn(request, "newer.html", topic=topic.name, **rows, seen={}, most=largest)
         answer.headers["x-position"] = page.end
-        if facts.records is not None:
-            answer.headers["x-records"] = number(facts.records, "record")
+        answer.headers["x-topic"] = topic_summary(facts)
         return answer
 
     def _page(self, topic: Topic, request: Request, patience: Patience, *, newer: bool | None = None) -> Page:

@@ -13,7 +13,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from serde_chain.cli.browse.large_fields import stored_fields
 from serde_chain.cli.browse.sizes import stored_bytes
+from serde_chain.cli.browse.topic_queries import TopicFacts
 from serde_chain.cli.outline import as_size, cut, summary
+from serde_chain.cli.output import number
 
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _KIB: Final = 1024
@@ -28,6 +30,7 @@ def templates() -> Environment:
     made.filters |= {
         "time": _time, "cut": _cut, "stored": stored_bytes, "summary": summary, "bar": _bar, "size": _size,
         "megabytes": _megabytes, "as_size": as_size, "stored_fields": stored_fields, "urlencode": _quoted,
+        "topic_summary": topic_summary,
     }  # fmt: skip
     return made
 
@@ -43,6 +46,16 @@ def pieces(page: Iterable[str]) -> Generator[bytes, None, None]:
             parts.clear()
             sent = time.monotonic()
     yield "".join(parts).encode("utf-8", "replace")
+
+
+def topic_summary(topic: TopicFacts) -> str:
+    """A topic's partitions, records and times, as far as they are known."""
+    parts = [number(topic.count, "partition")]
+    if topic.records is not None:
+        parts.append(number(topic.records, "record"))
+    if topic.oldest_ms is not None:
+        parts.append(f"{_time(topic.oldest_ms)} to {_time(topic.newest_ms)}")
+    return ", ".join(parts)
 
 
 def _time(timestamp_ms: int | None) -> str:

@@ -21,9 +21,7 @@ if (box) {
       const position = answer.headers.get("x-position");
       if (position) address.searchParams.set("at", position);
       rows.prepend(part.content);
-      const facts = document.querySelector("p.facts");
-      const records = answer.headers.get("x-records");
-      if (records) facts.textContent = facts.textContent.replace(/[0-9,]+ records?/, records);
+      document.querySelector("p.facts").textContent = answer.headers.get("x-topic");
       while (rows.rows.length > MOST_ROWS) rows.deleteRow(-1);
       status.textContent = `updated ${new Date().toISOString().slice(11, 19)} UTC`;
     } catch (error) {

@@ -156,12 +156,16 @@ def test_a_wrong_field_keeps_the_form(
     assert "--" not in answer.text.split("</form>")[1]
 
 
-def test_live_rows_come_with_the_count_of_records(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
+def test_live_rows_come_with_the_count_and_times_of_records(
+    open_pages: OpenPages, config: dict[str, Any], topic: str
+) -> None:
     produce(config, topic, ("a", {"id": 1}))
     ask = open_pages(config, topic)
     assert "1 partition, 1 record," in ask("/").text
     produce(config, topic, *(("b", {"id": number}) for number in range(1500)))
-    assert ask("/newer?at=0:1").headers["x-records"] == "1,501 records"
+    shown = ask("/newer?at=0:1").headers["x-topic"]
+    assert shown.startswith("1 partition, 1,501 records, ")
+    assert f'<p class="facts">{shown}</p>' in ask("/").text
 
 
 def test_the_parts_of_a_row_are_fetched_when_it_is_expanded(
