@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 import payload_stores.base
-import payload_stores.ids
 import payload_stores.middleware
 import payload_stores.options
 import payload_stores.references
@@ -22,6 +21,7 @@ import serde_chain.testing
 from payload_stores import PayloadStore, open_store
 from payload_stores.base import CAPABILITIES
 from payload_stores.hop import HopStore
+from payload_stores.ids import payload_id, sha256_digest
 from payload_stores.local import LocalStore
 from payload_stores.memory import MemoryStore
 from payload_stores.s3 import S3Store
@@ -36,7 +36,6 @@ _PUBLIC: tuple[Any, ...] = (
     serde_chain.stamp,
     serde_chain.testing,
     payload_stores,
-    payload_stores.ids,
     payload_stores.middleware,
     payload_stores.options,
     payload_stores.references,
@@ -64,6 +63,7 @@ def _public() -> Iterator[Any]:
             if (inspect.isfunction(member) or is_class) and member.__module__ not in {STORE, STAGE}:
                 yield member
     yield from (Batch, HopStore, LocalStore, MemoryStore, S3Store)
+    yield from (payload_id, sha256_digest)
     yield from (entry_metadata.frame, entry_metadata.peek, entry_metadata.strip)
     for name, member in inspect.getmembers(PayloadStore, inspect.isfunction):
         if not name.startswith("_") and member.__module__ != STORE:
