@@ -9,6 +9,9 @@ from serde_chain.testing.services.errors import ServiceMissingError
 from serde_chain.testing.services.tool import run_tool
 
 _BUILD_SECONDS = 900
+# Inlining and tables for debuggers take two fifths of a build's CPU time. All programs have the same flags, which share
+# what is compiled.
+_FLAGS = ("-gcflags=all=-l -dwarf=false", "-ldflags=-s -w")
 
 
 def go_program(package: str, version: str) -> Path:
@@ -36,9 +39,9 @@ def _build(package: str, version: str, target: Path) -> None:
         message = f"{package} is built with Go, which is not installed; install it and put it on PATH"
         raise ServiceMissingError(message)
     run_tool(
-        [go, "install", f"{package}@{version}"],
+        [go, "install", *_FLAGS, f"{package}@{version}"],
         what=f"building {package}",
         folder=target,  # away from any go.mod of the caller's
         seconds=_BUILD_SECONDS,
-        environment={**os.environ, "GOBIN": str(target)},
+        environment={**os.environ, "CGO_ENABLED": "0", "GOBIN": str(target)},
     )
