@@ -14,7 +14,7 @@ from py4j import java_gateway
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import get_return_value
 
-from serde_chain.testing.services.java import system_java
+from serde_chain.testing.services.java import QUICK_START, system_java
 
 # As Java writes it: moto compares texts, Glue itself what they mean.
 AVRO = json.dumps(
@@ -78,7 +78,7 @@ def running(folder: str) -> Iterator[Java]:
         classpath=f"{folder}/*:{py4j}",
         jarpath=py4j,
         java_path=system_java(),
-        javaopts=["-Xmx512m", "-XX:TieredStopAtLevel=1"],
+        javaopts=["-Xmx512m", *QUICK_START],
         die_on_exit=True,
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))

@@ -15,7 +15,7 @@ from typing import ClassVar
 import pyspark
 from pyspark.sql import SparkSession
 
-from serde_chain.testing.services.java import system_java
+from serde_chain.testing.services.java import QUICK_START, system_java
 from serde_chain.testing.services.ports import HOST, port_answers
 from serde_chain.testing.services.process import Service
 from serde_chain.testing.services.spark import session_settings, spark_environment, spark_session
@@ -24,7 +24,7 @@ _PYSPARK = Path(pyspark.__file__).parent
 _EXECUTOR = {
     "spark.executor.cores": "1",
     "spark.executor.memory": "768m",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # see sessions.py
+    "spark.executor.extraJavaOptions": " ".join(QUICK_START),
 }
 _ANSWER_SECONDS = 5
 

@@ -8,6 +8,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from serde_chain.testing.services import spark_connect_session, spark_session
+from serde_chain.testing.services.java import QUICK_START
 from tests.spark.clusters import connect_server_session, local_cluster_session, standalone_session
 
 if TYPE_CHECKING:
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 
 # What tests run is compiled once and seldom run again: the optimizing compiler and the threads of the default garbage
 # collector take a third of the CPU time.
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+JVM = " ".join(QUICK_START)
 
 # A task runs twice if it takes longer than others.
 SPECULATION = {

@@ -11,6 +11,8 @@ from serde_chain.testing.services.errors import ServiceMissingError
 
 MINIMUM_VERSION = 17
 _REGISTRY_VERSION = 21
+QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+"""Options of a JVM that spends its time on class loading and compilation: the quick collector and compiler."""
 
 
 @cache

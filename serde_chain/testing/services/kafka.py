@@ -25,13 +25,11 @@ from confluent_kafka.admin import (
 
 from serde_chain.testing.services.errors import ServiceError, ServiceStartError
 from serde_chain.testing.services.jars import jars
-from serde_chain.testing.services.java import system_java
+from serde_chain.testing.services.java import QUICK_START, system_java
 from serde_chain.testing.services.ports import HOST, port_answers
 from serde_chain.testing.services.process import Service
 
 _ADMIN_SECONDS = 30.0
-# Startup is mostly class loading and compilation, hence the quick compiler and collector.
-_JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _NOTICE = 5  # syslog level
 _MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 _ITERATIONS = 4096  # the least that Kafka takes, and the default of its tools
@@ -231,7 +229,7 @@ class KafkaBroker(Service):
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties(folder).items()))
         logging = folder / "log4j2.properties"
         logging.write_text(_LOGGING)
-        java = [system_java(), *_JVM_OPTIONS, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
+        java = [system_java(), *QUICK_START, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
         start = [*java[:1], f"-Xmx{self._memory}", *java[1:], "kafka.Kafka", str(properties)]
         self._has_data = (folder / "data" / "meta.properties").exists()  # of an earlier start
         if self._has_data:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serde_chain.testing.services.jars import jars
-from serde_chain.testing.services.java import java_21
+from serde_chain.testing.services.java import QUICK_START, java_21
 from serde_chain.testing.services.ports import HOST, http_answers
 from serde_chain.testing.services.process import Service
 
@@ -60,8 +60,7 @@ class SchemaRegistry(Service):
             java_21(),
             *kept,
             "-Xmx512m",
-            "-XX:+UseSerialGC",
-            "-XX:TieredStopAtLevel=1",
+            *QUICK_START,
             f"-Djava.io.tmpdir={folder}",
             f"-Dquarkus.http.host={HOST}",
             f"-Dquarkus.http.port={self._port()}",

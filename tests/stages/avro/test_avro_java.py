@@ -15,7 +15,7 @@ from py4j.protocol import Py4JJavaError, get_return_value
 
 from serde_chain import DecodeError, DeserializerChain
 from serde_chain.stages.avro.schema import AvroSchema
-from serde_chain.testing.services.java import system_java
+from serde_chain.testing.services.java import QUICK_START, system_java
 from tests.stages.avro.evolution import Evolution
 
 SEEDS: Final = range(600)
@@ -75,7 +75,7 @@ def cases() -> Iterator[list[Case]]:
         classpath=str(jars / "*"),
         jarpath=str(next(jars.glob("py4j-*.jar"))),
         java_path=system_java(),
-        javaopts=["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"],
+        javaopts=[*QUICK_START],
         die_on_exit=True,
     )
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
