@@ -10,7 +10,6 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
@@ -25,7 +24,6 @@ _NEAR_ALIAS: Final = 0.9
 _NAMESPACES: Final = frozenset({"google"})
 
 
-@dataclass(frozen=True, eq=False)
 class Catalogue:
     """The known names of one kind of plug-in.
 
@@ -36,10 +34,10 @@ class Catalogue:
         aliases: Other names (Java class names) to short names.
     """
 
-    kind: str
-    group: str
-    builtins: Mapping[str, str]
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    def __init__(
+        self, *, kind: str, group: str, builtins: Mapping[str, str], aliases: Mapping[str, str] | None = None
+    ) -> None:
+        self.kind, self.group, self.builtins, self.aliases = kind, group, builtins, aliases or {}
 
     def find(self, name: str) -> object:
         """Import the object behind a name.
@@ -116,7 +114,6 @@ class Catalogue:
         return ConfigError(f"there is no {self.kind} {name!r}", hint=f"Did you mean {near}? {known}" if near else known)
 
 
-@dataclass(frozen=True)
 class PluginName:
     """A plug-in named in a configuration.
 
@@ -131,9 +128,8 @@ class PluginName:
     kind: ClassVar[str] = "plug-in"
     example: ClassVar[str] = "name"
 
-    target: object
-    options: Mapping[str, object] = field(repr=False)
-    key: str | None = None
+    def __init__(self, target: object, options: Mapping[str, object], key: str | None = None) -> None:
+        self.target, self.options, self.key = target, options, key
 
     @classmethod
     def of(cls, item: object, key: str | None = None) -> Self:

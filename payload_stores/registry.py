@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import cached_property
 from typing import Any, Final, Self, cast
 
@@ -97,7 +96,7 @@ class ConfiguredStore:
         options = (*own, *PayloadStore.options)
         if UNDECLARED not in options:
             item.check(options)
-        return tuple(replace(option, required=False) if option.name in item.options else option for option in options)
+        return tuple(option._replace(required=False) if option.name in item.options else option for option in options)
 
     @cached_property
     def settings(self) -> Mapping[str, object]:

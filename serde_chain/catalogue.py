@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
 
@@ -304,7 +303,7 @@ class ConfiguredStage:
         Args:
             options: What its item has beside the name.
         """
-        return self._with(item=replace(self.item, options=options))
+        return self._with(item=StageItem(self.item.target, options, self.item.key))
 
     def in_direction(self, side: Side, item: StageItem | None = None) -> Self:
         """The stage of another direction with the same settings.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
 
 from serde_chain.errors import EncodeError
@@ -59,7 +58,6 @@ class Context(Protocol):
     headers: Any
 
 
-@dataclass(slots=True)
 class RecordContext:
     """The record around a key or a value.
 
@@ -80,13 +78,30 @@ class RecordContext:
         ('alerts', 'value')
     """
 
-    topic: str
-    field: str
-    headers: Headers | None = None
-    key: bytes | None = None
-    partition: int | None = None
-    timestamp: int | None = None
-    offset: int | None = None
+    __slots__ = ("topic", "field", "headers", "key", "partition", "timestamp", "offset")  # noqa: RUF023, their order
+
+    def __init__(  # noqa: PLR0917, in the order of a record's parts
+        self,
+        topic: str,
+        field: str,
+        headers: Headers | None = None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp: int | None = None,
+        offset: int | None = None,
+    ) -> None:
+        self.topic, self.field, self.headers = topic, field, headers
+        self.key, self.partition, self.timestamp, self.offset = key, partition, timestamp, offset
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RecordContext) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
+
+    def __repr__(self) -> str:
+        return f"RecordContext({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
 
 
 def topic_of(ctx: Context | None, stage: str) -> str:

@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 NEEDED_BY_OTHERS = {
-    "gzip", "pathlib", "urllib.parse",
+    "bisect", "dataclasses", "gzip", "pathlib", "urllib.parse",
     "payload_stores.base", "payload_stores.kip1159", "payload_stores.registry",
     "serde_chain.arrow", "serde_chain.codecs", "serde_chain.config_paths", "serde_chain.stages", "serde_chain.wire",
     "serde_chain.clients.confluent.arrow", "serde_chain.clients.confluent.times", "serde_chain.clients.journal",

@@ -20,6 +20,16 @@ def theirs(headers: Any) -> SerializationContext:
     return SerializationContext("t", MessageField.VALUE, headers)
 
 
+def test_equal_contexts_have_equal_parts() -> None:
+    ctx = RecordContext("t", "value", [("a", b"1")], b"k", 3, 1234, 7)
+    assert ctx == RecordContext("t", "value", [("a", b"1")], b"k", 3, 1234, 7)
+    assert ctx != RecordContext("t", "value", [("a", b"1")], b"k", 3, 1234, 8)
+    assert ctx != ("t", "value", [("a", b"1")], b"k", 3, 1234, 7)
+    assert repr(ours(None)).startswith("RecordContext(topic='t', field='value', headers=None, key=None, ")
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(ctx)
+
+
 @pytest.mark.parametrize("make", [ours, theirs])
 def test_a_list_is_changed_in_place(make: Any) -> None:
     headers = [("a", b"1"), ("b", b"2"), ("a", b"3")]

@@ -177,7 +177,7 @@ class HopStore(PayloadStore):
         if isinstance(endpoint, Unsupported):
             raise PayloadStoreError(f"the record cannot be offloaded: {endpoint}", store="hop", topic=topic)
         message_id, headers = self._identify(topic, record, context)
-        record = replace(record, headers=headers)
+        record = record._replace(headers=headers)
         reference = endpoint.message_url(message_id)
         repeatable = context is not None and context.deterministic
         self._client.upload(endpoint.upload_url(topic), reference, record, repeatable=repeatable)
@@ -334,7 +334,7 @@ class HopStore(PayloadStore):
             )
         # Only the archive's word counts, not a header that the writer stored.
         headers = tuple(header for header in record.headers if header[0] != HEADER)
-        return replace(record, headers=(*headers, (HEADER, b"true")) if retracted else headers)
+        return record._replace(headers=(*headers, (HEADER, b"true")) if retracted else headers)
 
     def _endpoint(self) -> Endpoint | Unsupported:
         with self._lock:

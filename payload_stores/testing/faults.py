@@ -8,7 +8,7 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, BinaryIO, Final, Literal, TypeVar, get_args
@@ -274,7 +274,7 @@ class FaultyStore(Middleware):
         if toxics.isdisjoint({"cut", "corrupt"}):
             return result
         if isinstance(result, StoredRecord):
-            return replace(result, value=self._damaged(bytes(result.value), toxics))
+            return result._replace(value=self._damaged(bytes(result.value), toxics))
         if not isinstance(result, bytes):  # an open file
             with result as file:
                 return io.BytesIO(self._damaged(file.read(), toxics))

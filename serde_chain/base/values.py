@@ -3,15 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 
-def _nothing() -> Mapping[str, FieldType]:
-    return {}
-
-
-@dataclass(frozen=True, eq=False)  # compared by identity: types may be recursive
 class FieldType:
     """What a field may hold. A union counts as all of its branches.
 
@@ -29,12 +23,19 @@ class FieldType:
         True
     """
 
-    holds_bytes: bool = False
-    holds_text: bool = False
-    fields: Callable[[], Mapping[str, FieldType]] = _nothing
-    items: Callable[[], FieldType] | None = None
-    renamed: Callable[[], Mapping[str, str]] = dict
-    is_open: bool = False
+    def __init__(
+        self,
+        *,
+        holds_bytes: bool = False,
+        holds_text: bool = False,
+        fields: Callable[[], Mapping[str, FieldType]] = dict,
+        items: Callable[[], FieldType] | None = None,
+        renamed: Callable[[], Mapping[str, str]] = dict,
+        is_open: bool = False,
+    ) -> None:
+        self.holds_bytes, self.holds_text = holds_bytes, holds_text
+        self.fields, self.items = fields, items
+        self.renamed, self.is_open = renamed, is_open
 
 
 NO_FIELDS = FieldType()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from payload_stores.errors import PayloadStoreError
@@ -63,7 +62,6 @@ _PRODUCERS_ONLY: Final = frozenset({
 ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
 
 
-@dataclass(frozen=True, eq=False)
 class ClientChains(Generic[ChainT]):
     """Chains and settings of one client.
 
@@ -75,11 +73,12 @@ class ClientChains(Generic[ChainT]):
         limit_ms: The time limit of store calls.
     """
 
-    key: ChainT | None
-    value: ChainT | None
-    resolved: Resolved = field(repr=False)
-    client: dict[str, Any] = field(repr=False)
-    limit_ms: int
+    def __init__(
+        self, key: ChainT | None, value: ChainT | None, resolved: Resolved, client: dict[str, Any], limit_ms: int
+    ) -> None:
+        self.key: ChainT | None = key
+        self.value: ChainT | None = value
+        self.resolved, self.client, self.limit_ms = resolved, client, limit_ms
 
     @classmethod
     def of(
@@ -186,7 +185,7 @@ class ClientChains(Generic[ChainT]):
             chain and limited_chain(chain, limits, is_key=is_key)
             for chain, is_key in ((self.key, True), (self.value, False))
         )
-        return replace(self, key=key, value=value)
+        return ClientChains(key, value, self.resolved, self.client, self.limit_ms)
 
     @property
     def joins_transactions(self) -> bool:
@@ -200,7 +199,7 @@ class ClientChains(Generic[ChainT]):
             writer: The client's transactional producer.
         """
         key, value = (None if chain is None else chain.within(writer) for chain in (self.key, self.value))
-        return replace(self, key=key, value=value)
+        return ClientChains(key, value, self.resolved, self.client, self.limit_ms)
 
     @property
     def _moving(self) -> list[SupportsUploads | SupportsFetch]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 from serde_chain.config import DEAD_LETTER, DEAD_LETTER_TOPIC, ERROR_POLICY, RAISE, Config
 from serde_chain.errors import ConfigError, SerializationError
@@ -13,8 +12,7 @@ from serde_chain.telemetry import ClientTelemetry
 _log = logging.getLogger("serde_chain")
 
 
-@dataclass(frozen=True)
-class ErrorPolicy:
+class ErrorPolicy(NamedTuple):
     """The policy of a reader.
 
     Attributes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from bisect import bisect_left
 from collections.abc import Iterable
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
@@ -22,7 +21,6 @@ RECORD_OVERHEAD: Final = 36
 JAVA_OVERHEAD: Final = 54
 BATCH_OVERHEAD: Final = 61  # of a batch as the broker measures it
 _BODY_OVERHEAD: Final = 3
-_VARINT_LIMITS: Final = (63, 8191, 1048575, 134217727)
 
 # Kept free in the limit of a key: its value may still become a reference with headers.
 _ROOM_FOR_VALUE: Final = 16_384
@@ -104,7 +102,8 @@ def _with_length(data: bytes | str | None) -> int:
 
 
 def _varint(number: int) -> int:
-    return 1 + bisect_left(_VARINT_LIMITS, number)
+    """Bytes of a zigzag varint, of seven bits each; zigzag doubles the number."""
+    return (number.bit_length() + 7) // 7
 
 
 def _fit(room: int) -> int:

@@ -16,7 +16,6 @@ import operator
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -35,7 +34,6 @@ _TICK: Final = 0.005
 Place: TypeAlias = tuple[str | None, int | None]
 
 
-@dataclass(slots=True)
 class WaitingMessage:
     """A message that waits for a transfer.
 
@@ -45,9 +43,10 @@ class WaitingMessage:
         is_awaited: Whether the reader has reached the message since.
     """
 
-    message: Any
-    ahead: Prefetched
-    is_awaited: bool = False
+    __slots__ = ("ahead", "is_awaited", "message")
+
+    def __init__(self, message: Any, ahead: Prefetched, *, is_awaited: bool = False) -> None:
+        self.message, self.ahead, self.is_awaited = message, ahead, is_awaited
 
 
 class Window:

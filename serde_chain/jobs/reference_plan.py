@@ -8,7 +8,7 @@ References in fields require the whole chain, which runs only for records whose 
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from serde_chain.base import Deserializer, Stage, SupportsFetch, kinds
@@ -204,7 +204,7 @@ def _undoing(writing: ConfiguredStage) -> ConfiguredStage:
             key=item.key,
         )
     name = SERIALIZE.catalogue.aliases.get(item.target, item.target)
-    reading = writing.in_direction(DESERIALIZE, replace(item, target=name))
+    reading = writing.in_direction(DESERIALIZE, StageItem(name, item.options, item.key))
     written = {FORMAT.name: item.options[FORMAT.name]} if FORMAT.name in item.options else {}
     return reading.with_own({**_known(reading, item.options), **written})
 
@@ -274,7 +274,7 @@ def _by_headers(
 
     named = ACCEPT.read(of_side(moving.item, is_key=is_key).settings)
     formats = [name for name in dict.fromkeys((*named, *ACCEPT.default)) if _is_for(name, is_key=is_key)]
-    item = replace(moving.item, target="large-message")
+    item = StageItem("large-message", moving.item.options, moving.item.key)
     given = _own(of_side(item, is_key=of_key))
     stores = {key: value for key, value in given.items() if key == STORE.name or not key.startswith("large.")}
     return of_side(StageItem("large-message", {**stores, ACCEPT.name: formats}), is_key=is_key)

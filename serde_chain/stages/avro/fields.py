@@ -62,11 +62,11 @@ class _Types:
         items = [branch["items"] for branch in branches if _kind(branch) == "array"]
         leaves = {_kind(branch) for branch in branches if not _is_converted(branch)}
         return FieldType(
-            "bytes" in leaves,
-            "string" in leaves,
-            cache(lambda: self._fields(records)),
-            (lambda: self.of(*items)) if items else None,
-            cache(lambda: _renamed(records)),
+            holds_bytes="bytes" in leaves,
+            holds_text="string" in leaves,
+            fields=cache(lambda: self._fields(records)),
+            items=(lambda: self.of(*items)) if items else None,
+            renamed=cache(lambda: _renamed(records)),
         )
 
     def _fields(self, records: Sequence[Any]) -> Mapping[str, FieldType]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -109,7 +108,7 @@ def route_options(
         # Settings shared by all topics are included: routes_of refuses them with a reason.
         for option in dict.fromkeys((*OF_WRITERS, *OF_READERS, *PayloadStore.options, *of_stores)):
             # A setting absent from the route falls back to the configuration: neither default nor required.
-            options += (replace(option, name=key, required=False, default=None) for key in _keys(name, option))
+            options += (option._replace(name=key, required=False, default=None) for key in _keys(name, option))
     return tuple(options)
 
 

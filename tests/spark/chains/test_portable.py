@@ -1,7 +1,6 @@
 """Files of the driver: which ones is said by the options of the stages, those of third parties included."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -84,13 +83,13 @@ def test_a_path_that_is_its_content_already_stays() -> None:
 
 
 class Required(Substitution):
-    options = (replace(ALPHABET, required=True),)
+    options = (ALPHABET._replace(required=True),)
 
 
 class TableStore(MemoryStore):
     """A store with a file of its own."""
 
-    options = (replace(ALPHABET, required=True),)
+    options = (ALPHABET._replace(required=True),)
 
 
 @pytest.mark.parametrize(
