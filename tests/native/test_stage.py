@@ -21,6 +21,7 @@ from serde_chain.spark import explain
 from serde_chain.spark.chains import worker as worker_chains
 from serde_chain.spark.writing.plan import WritePlan
 from serde_chain.spark.writing.worker import encode_batches
+from serde_chain.stages.avro import indexes
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.native import Native, library
@@ -45,6 +46,23 @@ def chains(schema: Any = SCHEMA, **config: Any) -> tuple[SerializerChain, Deseri
         SerializerChain.from_config({"value.serializers": "avro", **config}),
         DeserializerChain.from_config({"value.deserializers": "avro", **config}),
     )
+
+
+def test_fastavros_schema_is_prepared_for_the_first_record_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    prepared = []
+
+    def guarded(writer: Any, **options: Any) -> Any:
+        prepared.append(writer)
+        return indexes.guarded(writer, **options)
+
+    monkeypatch.setattr("serde_chain.stages.avro.reader.guarded", guarded)
+    _, read = chains()
+    assert read(DATA) == RECORD
+    assert not prepared
+    for _ in range(2):
+        with pytest.raises(DecodeError):
+            read(DATA[:-1])
+    assert len(prepared) == 1
 
 
 @pytest.fixture

@@ -34,19 +34,16 @@ Filled: TypeAlias = Mapping[str, int]
 _NOTHING: Final[Filled] = {}
 
 
-def needs_check(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING) -> bool:
+def needs_check(schema: Any, named: Mapping[str, Any], excess: int, filled: Filled = _NOTHING) -> bool:
     """Whether records of a schema must pass :func:`check_bounds` first.
 
     Args:
         schema: A parsed schema.
         named: Full name to definition of the named types in it.
+        excess: Its :func:`excess_parts`.
         filled: The parts added by the reader's schema.
     """
-    return (
-        is_recursive(schema, named)
-        or _has_dense_items(schema, named, filled, {}, set())
-        or excess_parts(schema, named, filled) > FREE_PARTS
-    )
+    return excess > FREE_PARTS or is_recursive(schema, named) or _has_dense_items(schema, named, filled, {}, set())
 
 
 def excess_parts(schema: Any, named: Mapping[str, Any], filled: Filled = _NOTHING) -> int:
@@ -294,7 +291,9 @@ def _children(schema: Any, named: Mapping[str, Any]) -> list[Any]:
         return [named[schema]] if schema in named else []
     kind = schema["type"]
     if kind in {"record", "error"}:
-        return [field["type"] for field in schema["fields"]]
+        types = [field["type"] for field in schema["fields"]]
+        # Each name once: most fields have one of few.
+        return [*{each for each in types if isinstance(each, str)}, *(each for each in types if type(each) is not str)]
     if kind in {"array", "map"}:
         return [schema["items"] if kind == "array" else schema["values"]]
     return [kind] if isinstance(kind, (dict, list)) else []

@@ -14,8 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -317,15 +316,16 @@ class _Parser:
         name = self._required(field, "name")
         if not isinstance(name, str):
             raise self._error("the name of a field is not a text")
-        with self._within(name):
-            parsed = {key: value for key, value in field.items() if key not in _REWRITTEN or key == "logicalType"}
-            parsed["name"] = name
-            parsed["type"] = self._of(self._required(field, "type"), space)
-            if aliases := self._aliases(field):
-                parsed["aliases"] = aliases
-            if "default" in field:
-                parsed["default"] = field["default"]
-                self._defaults.append((parsed, ".".join(self._path), self._role))
+        self._path.append(name)
+        parsed = {key: value for key, value in field.items() if key not in _REWRITTEN or key == "logicalType"}
+        parsed["name"] = name
+        parsed["type"] = self._of(self._required(field, "type"), space)
+        if aliases := self._aliases(field):
+            parsed["aliases"] = aliases
+        if "default" in field:
+            parsed["default"] = field["default"]
+            self._defaults.append((parsed, ".".join(self._path), self._role))
+        self._path.pop()
         return parsed
 
     def _aliases(self, schema: Mapping[str, Any]) -> list[str]:
@@ -367,12 +367,6 @@ class _Parser:
         if not isinstance(value, list):
             raise self._error(f"{what} are not a list")
         return value
-
-    @contextmanager
-    def _within(self, field: str) -> Iterator[None]:
-        self._path.append(field)
-        yield
-        self._path.pop()
 
     def _error(self, what: str, kind: type[SchemaError] = SchemaError) -> SchemaError:
         return kind(f"{'.'.join(self._path)}: {what}" if self._path else what)

@@ -98,14 +98,18 @@ class AvroReader:
     def _decode(self) -> Callable[..., Any]:
         if self.native is None or (self.model is not None and self.model.numbered):
             return self._decode_by_fastavro
+
+        def rest(data: Buffer, start: int = 0) -> Any:  # prepared for the first record that needs it, mostly never
+            return self._decode_by_fastavro(data, start)
+
+        parts, longest = None, self._longest_bounded
         if self.source.unbounded:
             most = self.budget.most
-            parts = (FREE_PARTS, PARTS_PER_BYTE) if most is None else (most, 0)
-            return self.native.decoder(self.writer, self.target, self._decode_by_fastavro, parts=parts)
-        longest = self._longest_bounded
-        if longest is not None and longest < 0:
+            parts, longest = (FREE_PARTS, PARTS_PER_BYTE) if most is None else (most, 0), None
+        elif longest is not None and longest < 0:
             return self._decode_by_fastavro
-        return self.native.decoder(self.writer, self.target, self._decode_by_fastavro, longest)
+        decode = self.native.decoder(self.writer, self.target, rest, longest, parts)
+        return self._decode_by_fastavro if decode is rest else decode
 
     @cached_property
     def _decode_by_fastavro(self) -> Callable[..., Any]:

@@ -77,12 +77,9 @@ class AvroSchema:
 
     def with_filled(self, filled: avro_bounds.Filled) -> AvroSchema:
         """The schema, for records to which a reader's schema adds parts."""
-        return replace(
-            self,
-            unbounded=avro_bounds.needs_check(self.parsed, self.named, filled),
-            excess=avro_bounds.excess_parts(self.parsed, self.named, filled),
-            filled=filled,
-        )
+        excess = avro_bounds.excess_parts(self.parsed, self.named, filled)
+        unbounded = avro_bounds.needs_check(self.parsed, self.named, excess, filled)
+        return replace(self, unbounded=unbounded, excess=excess, filled=filled)
 
     @classmethod
     def parse(
@@ -121,7 +118,8 @@ class AvroSchema:
             avro_bounds.check_levels(parsed, named)
         except ValueError as error:
             raise ValueError(f"not a readable Avro schema: {error}") from None
-        unbounded, excess = avro_bounds.needs_check(parsed, named), avro_bounds.excess_parts(parsed, named)
+        excess = avro_bounds.excess_parts(parsed, named)
+        unbounded = avro_bounds.needs_check(parsed, named, excess)
         text_ = _text(source, loaded, parsed, is_joined=is_joined)
         return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
 

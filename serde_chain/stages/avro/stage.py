@@ -692,7 +692,8 @@ class AvroDeserializer(UsesRegistry, Deserializer[Any]):
         registered = registry.get(key, _TYPE, registry.reading_subject(ctx))
         schema = parse_registered(registered, named_by_record=True)
         reader = self._reader(schema, registered=registered.order, latest=self._latest_for(ctx, schema))
-        reader = replace(reader, is_raw=is_raw(schema, self._frames))
+        if is_raw(schema, self._frames):
+            reader = replace(reader, is_raw=True)
         prefix = cast(Framing, self._frames).prefix_of(key)
         if prefix is not None and not self.is_scoped:
             if len(self._decoders) >= _MAX_DECODERS:

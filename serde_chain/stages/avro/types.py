@@ -64,25 +64,23 @@ def changed(schema: Any, change: Callable[[dict[str, Any]], None]) -> Any:
     Returns:
         The same object if nothing is changed.
     """
-    return _changed(schema, change, {})
+    return _changed(schema, change, {}) if isinstance(schema, (dict, list)) else schema
 
 
 def _changed(part: Any, change: Callable[[dict[str, Any]], None], done: dict[int, Any]) -> Any:
     """``done`` are the parts seen so far, by their ids."""
-    if not isinstance(part, (dict, list)):
-        return part
     if id(part) in done:
         return done[id(part)]
     done[id(part)] = part
     if isinstance(part, list):
-        items = [_changed(item, change, done) for item in part]
+        items = [_changed(item, change, done) if isinstance(item, (dict, list)) else item for item in part]
         if any(new is not old for new, old in zip(items, part, strict=True)):
             done[id(part)] = items
     else:
-        new = {
-            key: item if key == "default" and "type" in part else _changed(item, change, done)
-            for key, item in part.items()
-        }
+        new = dict(part)
+        for key, item in part.items():
+            if isinstance(item, (dict, list)) and not (key == "default" and "type" in part):
+                new[key] = _changed(item, change, done)
         change(new)
         if new.keys() != part.keys() or any(new[key] is not item for key, item in part.items()):
             done[id(part)] = new
