@@ -310,6 +310,8 @@ class Producer(Generic[ValueT]):
             raise errors.MessageSizeTooLargeError(_LARGER)
         if self._producer.client.cluster.partitions_for_topic(record.topic) is None:
             await self._find(record.topic)
+        elif self._sought:
+            self._sought.pop(record.topic, None)  # it was created: if it goes again, the time begins anew
         sent = await self._producer.send(
             record.topic,
             value=_as_bytes(record.step),
@@ -342,7 +344,7 @@ class Producer(Generic[ValueT]):
             except TimeoutError:
                 is_answered = False
             if not is_answered or topic in client.cluster.unauthorized_topics:
-                return  # aiokafka waits for the brokers as long as its user wants, and has an error for this
+                break  # aiokafka waits for the brokers as long as its user wants, and has an error for this
             answers += 1
         self._sought.pop(topic, None)
 

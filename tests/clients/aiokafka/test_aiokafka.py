@@ -770,6 +770,40 @@ def test_a_topic_that_is_deleted_later_is_named(broker: KafkaBroker, config: dic
     run(main())
 
 
+@pytest.mark.usefixtures("impatient")
+def test_a_topic_that_goes_a_second_time_is_waited_for_again(
+    broker: KafkaBroker, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        topic = f"goes-{uuid.uuid4()}"
+        answers: list[bool] = []
+        async with Producer(AIOKafkaProducer(bootstrap_servers=broker.bootstrap_servers), config) as producer:
+            client = producer.client
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await producer.send(topic, b"1")
+            broker.create_topic(topic)
+            while client.cluster.partitions_for_topic(topic) is None:
+                await client.force_metadata_update()
+            await producer.send_and_wait(topic, b"2")
+            admin = broker.admin()
+            admin.delete_topics([topic])[topic].result(30)
+            while client.cluster.partitions_for_topic(topic) is not None:
+                await client.force_metadata_update()
+            monkeypatch.setattr("serde_chain.clients.aiokafka.producer._TOPIC_SECONDS", 60.0)
+            ask = client.force_metadata_update
+
+            async def counted() -> bool:
+                answers.append(await ask())
+                if len(answers) == 4:
+                    broker.create_topic(topic)
+                return answers[-1]
+
+            client.force_metadata_update = lambda: asyncio.ensure_future(counted())
+            assert (await producer.send_and_wait(topic, b"3")).offset == 0
+
+    run(main())
+
+
 def test_records_of_a_missing_topic_share_its_time(
     broker: KafkaBroker, config: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
