@@ -257,7 +257,8 @@ class ShareConsumer:
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
             again = [at for at, outcome in enumerate(outcomes) if _is_of_world(outcome)]
-            for at, outcome in zip(again, self._try([raw[at] for at in again]), strict=True):
+            # Fewer, if their payloads turn out larger than before: the others keep their errors.
+            for at, outcome in zip(again, self._try([raw[at] for at in again]), strict=False):
                 outcomes[at] = outcome
         # One by one: what an interrupted call has settled is not settled again.
         for at, (message, outcome) in enumerate(zip(raw, outcomes, strict=False), 1):
@@ -271,7 +272,14 @@ class ShareConsumer:
         window.messages += messages
         reader = WindowReader(window, self._begin, lambda _: True, self._prefetch)
         begun = reader.look_ahead_within_bound()
-        return [window.decoded.get(id(message)) or self._end(reader, message) for message in begun]
+        for waiting in window.under_way.values():
+            waiting.is_awaited = (
+                True  # a failed transfer is an outcome: :meth:`_decode` tries all of them again at once
+            )
+        decoded = window.decoded
+        outcomes = [decoded[id(message)] if id(message) in decoded else self._end(reader, message) for message in begun]
+        window.drop()  # the tracebacks of errors would hold it
+        return outcomes
 
     def _begin(self, message: Message) -> Any:
         return message if message.error() is not None else decode_message(message, self._decoder)

@@ -212,6 +212,38 @@ def test_a_store_that_is_away_releases_the_record(
         assert (message.value(), message.delivery_count()) == ({"more": "x" * 100}, 2)
 
 
+class _AwayStore(MemoryStore):
+    asked = 0
+
+    def download(self, reference: str) -> bytes:
+        type(self).asked += 1
+        raise PayloadStoreUnavailableError("away")
+
+
+@pytest.mark.full
+def test_each_attempt_asks_a_store_that_is_away_once_per_record(
+    config: Config, topic: str, produce: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    produce(*({"id": number, "more": "x" * 100} for number in range(5)))
+    attempts: list[tuple[int, int]] = []
+    attempt = ShareConsumer._try
+
+    def noted(self: ShareConsumer, messages: list[Any]) -> list[Any]:
+        before = _AwayStore.asked
+        outcomes = attempt(self, messages)
+        attempts.append((_AwayStore.asked - before, len(messages)))
+        return outcomes
+
+    monkeypatch.setattr(ShareConsumer, "_try", noted)
+    away = {"large.message.payload.store.class": _AwayStore, "share.record.lock.duration.ms": 4000}
+    with ShareConsumer({**config, **away}) as consumer:
+        consumer.subscribe([topic])
+        with pytest.raises(PayloadStoreUnavailableError, match="away"):
+            polled(consumer)
+    assert len(attempts) > 1
+    assert all(asked == count for asked, count in attempts)
+
+
 class _SlowStore(MemoryStore):
     arrived = threading.Event()
 
