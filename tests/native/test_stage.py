@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import pickle
 import uuid
+import weakref
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -25,6 +27,7 @@ from serde_chain.stages.avro import indexes
 from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 from serde_chain.stages.avro.arrow.types import ArrowColumn
 from serde_chain.stages.avro.native import Native, library
+from serde_chain.stages.avro.reader import AvroReader
 from serde_chain.stages.avro.schema import AvroSchema
 from serde_chain.stages.avro.stage import AvroSerializer
 from serde_chain.testing.services import SchemaRegistry
@@ -46,6 +49,19 @@ def chains(schema: Any = SCHEMA, **config: Any) -> tuple[SerializerChain, Deseri
         SerializerChain.from_config({"value.serializers": "avro", **config}),
         DeserializerChain.from_config({"value.deserializers": "avro", **config}),
     )
+
+
+def test_a_reader_without_users_is_freed() -> None:
+    """Schemas that come with records are many; the collector cannot look into the compiled part."""
+    schema = AvroSchema.parse(json.dumps(SCHEMA))
+    reader = AvroReader(schema, schema.readable, None, native=Native(compiled_part))
+    assert reader.decode(DATA) == RECORD
+    with pytest.raises(DecodeError):
+        reader.decode(b"")  # fastavro's way is prepared
+    seen = weakref.ref(reader)
+    del reader
+    gc.collect()
+    assert seen() is None
 
 
 def test_fastavros_schema_is_prepared_for_the_first_record_left_to_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -292,8 +292,9 @@ def _children(schema: Any, named: Mapping[str, Any]) -> list[Any]:
     kind = schema["type"]
     if kind in {"record", "error"}:
         types = [field["type"] for field in schema["fields"]]
-        # Each name once: most fields have one of few.
-        return [*{each for each in types if isinstance(each, str)}, *(each for each in types if type(each) is not str)]
+        # Each name once: most fields have one of few. In their order, on which the levels of recursive types depend.
+        names = dict.fromkeys(each for each in types if isinstance(each, str))
+        return [*names, *(each for each in types if not isinstance(each, str))]
     if kind in {"array", "map"}:
         return [schema["items"] if kind == "array" else schema["values"]]
     return [kind] if isinstance(kind, (dict, list)) else []

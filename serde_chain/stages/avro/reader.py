@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final, Protocol
 
@@ -99,8 +99,11 @@ class AvroReader:
         if self.native is None or (self.model is not None and self.model.numbered):
             return self._decode_by_fastavro
 
+        # Without the compiled part, which the garbage collector cannot look into: a circle through it would stay.
+        other = replace(self, native=None)
+
         def rest(data: Buffer, start: int = 0) -> Any:  # prepared for the first record that needs it, mostly never
-            return self._decode_by_fastavro(data, start)
+            return other._decode_by_fastavro(data, start)  # noqa: SLF001  of its own class
 
         parts, longest = None, self._longest_bounded
         if self.source.unbounded:

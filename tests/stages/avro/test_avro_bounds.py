@@ -13,6 +13,7 @@ from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError
 from serde_chain.arrow import Batch
 from serde_chain.schemas.nesting import MAX_DEPTH
 from serde_chain.schemas.part_budget import FREE_PARTS
+from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.schema import AvroSchema
 
 NODE: dict[str, Any] = {
@@ -129,6 +130,13 @@ def test_a_schema_of_many_levels_is_judged_at_once() -> None:
     assert AvroSchema.parse(schema).unbounded is False
     empty = json.loads(json.dumps(schema).replace('[{"name": "x", "type": "int"}]', "[]"))
     assert AvroSchema.parse({"type": "array", "items": empty}).unbounded is True
+
+
+def test_the_types_of_fields_are_walked_in_one_order() -> None:
+    """On it depends how many levels a recursive schema counts, and with that in which processes it is refused."""
+    names = [f"type{number}" for number in range(20)]
+    fields = [{"name": "a", "type": name} for name in (*names, "type3")]
+    assert avro_bounds._children({"type": "record", "name": "R", "fields": fields}, {}) == names
 
 
 @pytest.mark.parametrize("schema", [NULLS, EMPTY])
