@@ -792,7 +792,8 @@ def _of_list(stages: Sequence[ConfiguredStage]) -> Iterator[None]:
     try:
         yield
     except ConfigError as error:
-        error.add_context(key=stages[0].item.key)
+        if stages:
+            error.add_context(key=stages[0].item.key)
         raise
 
 

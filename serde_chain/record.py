@@ -94,14 +94,14 @@ class RecordContext:
         self.key, self.partition, self.timestamp, self.offset = key, partition, timestamp, offset
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RecordContext) and all(
-            getattr(self, name) == getattr(other, name) for name in self.__slots__
-        )
+        if not isinstance(other, RecordContext):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in RecordContext.__slots__)
 
     __hash__ = None  # type: ignore[assignment]  # mutable
 
     def __repr__(self) -> str:
-        return f"RecordContext({', '.join(f'{name}={getattr(self, name)!r}' for name in self.__slots__)})"
+        return f"RecordContext({', '.join(f'{name}={getattr(self, name)!r}' for name in RecordContext.__slots__)})"
 
 
 def topic_of(ctx: Context | None, stage: str) -> str:

@@ -1,6 +1,7 @@
 """Contexts and headers, ours and confluent_kafka's."""
 
 from typing import Any
+from unittest.mock import ANY
 
 import pytest
 from confluent_kafka.serialization import MessageField, SerializationContext
@@ -25,6 +26,7 @@ def test_equal_contexts_have_equal_parts() -> None:
     assert ctx == RecordContext("t", "value", [("a", b"1")], b"k", 3, 1234, 7)
     assert ctx != RecordContext("t", "value", [("a", b"1")], b"k", 3, 1234, 8)
     assert ctx != ("t", "value", [("a", b"1")], b"k", 3, 1234, 7)
+    assert ctx == ANY
     assert repr(ours(None)).startswith("RecordContext(topic='t', field='value', headers=None, key=None, ")
     with pytest.raises(TypeError, match="unhashable"):
         hash(ctx)
