@@ -18,7 +18,7 @@ _VERSION = "v2.5.0"
 
 def program() -> Path:
     """Toxiproxy, built the first time."""
-    return go_program(_PACKAGE, _VERSION)
+    return go_program(_PACKAGE, _VERSION, is_measured=True)
 
 
 class Toxiproxy(Service):

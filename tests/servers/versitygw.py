@@ -15,7 +15,7 @@ _VERSION = "v1.8.0"
 
 def program() -> Path:
     """Versity's gateway, built the first time."""
-    return go_program(_PACKAGE, _VERSION)
+    return go_program(_PACKAGE, _VERSION, is_measured=True)
 
 
 class VersityGateway(Service, S3Endpoint):
