@@ -47,6 +47,7 @@ copybutton_prompt_is_regexp = True
 
 def setup(app: Sphinx) -> None:
     """Offer the benchmarks' pages as files; show a banner on each page, until CHANGELOG.md has a version."""
+    app.connect("autodoc-skip-member", _is_described)
     app.connect("source-read", _offer_files)
     app.connect("doctree-read", _dash)
     log = Path(__file__).parent.parent / "CHANGELOG.md"
@@ -57,6 +58,11 @@ def setup(app: Sphinx) -> None:
 def _offer_files(_app: Sphinx, _page: str, source: list[str]) -> None:
     """Pages outside this folder are links in the repository, and downloads on the site."""
     source[0] = source[0].replace("](../benchmarks/", "](path:../benchmarks/")
+
+
+def _is_described(_app: Sphinx, _kind: str, _name: str, member: object, *_: object) -> bool | None:
+    """A named tuple's field is described with its class, and Python's own words for it say nothing; None for others."""
+    return True if str(member.__doc__).startswith("Alias for field number") else None
 
 
 def _dash(_app: Sphinx, page: Any) -> None:

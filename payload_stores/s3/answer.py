@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from botocore.session import Session
-from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from typing import TYPE_CHECKING, Any, Final
 
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.s3.errors import field
+
+if TYPE_CHECKING:
+    from botocore.session import Session
 
 # S3's formats: RFC 9110, section 5.6.7, in headers, and RFC 3339 in XML.
 _OF_HEADERS: Final = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)

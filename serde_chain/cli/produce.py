@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -194,7 +195,7 @@ class _Sending:
             except SerializationError as error:
                 # A store or format that requires the whole payload is not the file's fault.
                 if not isinstance(value, Path) or error.about_record:
-                    hint = _BYTES_IN_JSON if "expected bytes" in str(error) else None
+                    hint = _BYTES_IN_JSON if re.search("expected [a-z ]*bytes", str(error)) else None
                     raise InputError(str(error), hint=hint, file=item.place) from error
                 value = value.read_bytes()
             else:

@@ -260,7 +260,8 @@ class Pages:
         rows = _fitted(shown, is_misfit="misfit" in request.query_params)
         answer = await self._drawn(request, "newer.html", topic=topic.name, **rows, seen={}, most=largest)
         answer.headers["x-position"] = page.end
-        answer.headers["x-topic"] = topic_summary(facts)
+        if facts.records is not None:
+            answer.headers["x-topic"] = topic_summary(facts)
         return answer
 
     def _page(self, topic: Topic, request: Request, patience: Patience, *, newer: bool | None = None) -> Page:

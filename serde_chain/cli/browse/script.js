@@ -21,7 +21,8 @@ if (box) {
       const position = answer.headers.get("x-position");
       if (position) address.searchParams.set("at", position);
       rows.prepend(part.content);
-      document.querySelector("p.facts").textContent = answer.headers.get("x-topic");
+      const topic = answer.headers.get("x-topic");
+      if (topic) document.querySelector("p.facts").textContent = topic;
       while (rows.rows.length > MOST_ROWS) rows.deleteRow(-1);
       status.textContent = `updated ${new Date().toISOString().slice(11, 19)} UTC`;
     } catch (error) {
