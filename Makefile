@@ -228,7 +228,7 @@ define CHECK_DIST
 $(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist && $(BIN)/python requirements/check_wheels.py dist/*.whl
 endef
 
-# All of it, or what ARGS names: the report of one commit, in some 45 minutes on a quiet machine of two cores.
+# All of it, or what ARGS names: the report of one commit, in some 40 minutes on a quiet machine of two cores.
 bench: build
 	@$(BIN)/python -m benchmarks $(ARGS); failed=$$?; \
 	$(MAKE) --no-print-directory $(if $(ARGS),tables,bench-pure) && exit $$failed
