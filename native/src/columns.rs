@@ -147,16 +147,18 @@ enum Values {
     Union(Option<i64>, Vec<(i64, Column)>),
 }
 
-/// What a number is multiplied with and divided by to get microseconds.
+/// What a number is multiplied with, or else divided by, to get microseconds: one of them is 1.
 #[derive(Clone, Copy)]
 struct Unit(i64, i64);
 
 impl Unit {
     fn micros(self, value: i64) -> Result<i64> {
-        if value % self.1 != 0 {
-            return Err(Refused);
-        }
-        within((value / self.1).checked_mul(self.0).ok_or(Refused)?, &MICROSECONDS)
+        let value = match self {
+            Unit(factor, 1) => value.checked_mul(factor).ok_or(Refused)?, // a division takes longer than the rest
+            Unit(_, by) if value % by != 0 => return Err(Refused),
+            Unit(_, by) => value / by,
+        };
+        within(value, &MICROSECONDS)
     }
 }
 
@@ -433,15 +435,20 @@ impl Column {
         match &self.values {
             Values::Null => false,
             Values::Union(_, members) => self.member(members, row).is_some(),
-            // SAFETY: the row is within the array.
-            _ => self.validity.is_null() || unsafe { bit(self.validity, row + self.offset) },
+            _ => self.is_there(row),
         }
+    }
+
+    /// What the array's own bitmap says: in line, since each value asks it.
+    #[inline(always)]
+    fn is_there(&self, row: usize) -> bool {
+        // SAFETY: the row is within the array.
+        self.validity.is_null() || unsafe { bit(self.validity, row + self.offset) }
     }
 
     /// The first member of a union with a value.
     fn member<'a>(&self, members: &'a [(i64, Column)], row: usize) -> Option<&'a (i64, Column)> {
-        // SAFETY: the row is within the array.
-        let is_there = self.validity.is_null() || unsafe { bit(self.validity, row + self.offset) };
+        let is_there = self.is_there(row);
         members.iter().find(|(_, member)| is_there && member.is_valid(row + self.offset))
     }
 
@@ -457,7 +464,7 @@ impl Column {
         if matches!(self.values, Values::Null) {
             return Ok(());
         }
-        if !self.is_valid(row) {
+        if !self.is_there(row) {
             return Err(Refused);
         }
         let at = row + self.offset;
