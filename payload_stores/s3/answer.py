@@ -1,23 +1,14 @@
-"""Reads S3's answers: to requests for ranges, of which truncated ones are refused, and the times in all of them."""
+"""Reads S3's answers to requests for ranges; truncated ones are refused."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from datetime import datetime
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableError
 from payload_stores.s3.errors import field
-
-if TYPE_CHECKING:
-    from botocore.session import Session
-
-# S3's formats: RFC 9110, section 5.6.7, in headers, and RFC 3339 in XML.
-_OF_HEADERS: Final = re.compile(r"[A-Z][a-z]{2}, \d\d [A-Z][a-z]{2} \d{4} \d\d:\d\d:\d\d GMT", re.ASCII)
-_OF_XML: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z", re.ASCII)
 
 
 class S3Answer:
@@ -66,24 +57,3 @@ def _etag(answer: Mapping[str, Any]) -> str | None:
     if text.startswith(('"', 'W/"')) and not re.fullmatch(r'(W/)?"[^"]*"', text):
         raise PayloadStoreUnavailableError(f"the answer broke off, or its ETag is wrong: {text!r}")  # as above
     return text or None
-
-
-def with_fast_times(session: Session) -> Session:
-    """Make clients of a session read S3's usual times without dateutil, which takes a hundred times as long.
-
-    Args:
-        session: The session, before its first client.
-    """
-    from botocore.utils import parse_timestamp
-
-    def parsed(value: Any) -> datetime:
-        # Other forms, truncated ones included, are left to botocore.
-        if isinstance(value, str):
-            if _OF_HEADERS.fullmatch(value):
-                return parsedate_to_datetime(value)
-            if _OF_XML.fullmatch(value):
-                return datetime.fromisoformat(value)
-        return parse_timestamp(value)
-
-    session.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=parsed)
-    return session

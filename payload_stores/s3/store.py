@@ -22,10 +22,10 @@ from payload_stores.errors import ConfigError, PayloadStoreError
 from payload_stores.multipart import PARALLEL, DaemonPool
 from payload_stores.options import Option, boolean, choice, integer, text, without_login
 from payload_stores.plugins import require
-from payload_stores.s3.answer import with_fast_times
 from payload_stores.s3.driver import DIRECTORY_BUCKET, S3Driver
 from payload_stores.s3.errors import NO_RULES, NOT_IMPLEMENTED, error_code, field
 from payload_stores.s3.lifecycle import lifetimes, with_expiration, with_versions
+from payload_stores.s3.times import with_fast_times
 
 if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from payload_stores.errors import PayloadStoreError
@@ -181,11 +182,7 @@ class ClientChains(Generic[ChainT]):
         Args:
             limits: Makes the limits for a stage, from the bytes that later stages add, and whether it is for keys.
         """
-        key, value = (
-            chain and limited_chain(chain, limits, is_key=is_key)
-            for chain, is_key in ((self.key, True), (self.value, False))
-        )
-        return ClientChains(key, value, self.resolved, self.client, self.limit_ms)
+        return self._changed(lambda chain, is_key: limited_chain(chain, limits, is_key=is_key))
 
     @property
     def joins_transactions(self) -> bool:
@@ -198,8 +195,14 @@ class ClientChains(Generic[ChainT]):
         Args:
             writer: The client's transactional producer.
         """
-        key, value = (None if chain is None else chain.within(writer) for chain in (self.key, self.value))
-        return ClientChains(key, value, self.resolved, self.client, self.limit_ms)
+        return self._changed(lambda chain, _: chain.within(writer))
+
+    def _changed(self, change: Callable[[ChainT, bool], ChainT]) -> ClientChains[ChainT]:
+        """The setup with each chain replaced; ``change`` also gets whether the chain is for keys."""
+        setup = copy(self)
+        setup.key = None if self.key is None else change(self.key, True)
+        setup.value = None if self.value is None else change(self.value, False)
+        return setup
 
     @property
     def _moving(self) -> list[SupportsUploads | SupportsFetch]:

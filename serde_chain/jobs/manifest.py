@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -17,6 +18,9 @@ class Manifest:
 
     Args:
         path: The file; None for a new one in the current folder.
+
+    Raises:
+        JobError: The file is unwritable; looked at before a topic is read, which may take hours.
     """
 
     def __init__(self, path: str | Path | None) -> None:
@@ -24,6 +28,8 @@ class Manifest:
         self.path = Path(f"serde-chain-sweep-{now}.jsonl").absolute() if path is None else Path(path)
         self._lock = threading.Lock()
         self._file: Any = None
+        if not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
+            raise self._unwritable("no such folder, or not this user's")
 
     def note(self, reference: str, size: int, modified: datetime) -> None:
         """Write a line.
@@ -39,10 +45,13 @@ class Manifest:
                 self._file.write(line + "\n")
                 self._file.flush()
             except OSError as error:
-                raise JobError(
-                    f"the list of deleted payloads cannot be written to {self.path}: {error.strerror or error}",
-                    hint="Name a file that this user can write, with --manifest (manifest= in Python)",
-                ) from error
+                raise self._unwritable(error.strerror or str(error)) from error
+
+    def _unwritable(self, why: str) -> JobError:
+        return JobError(
+            f"the list of deleted payloads cannot be written to {self.path}: {why}",
+            hint="Name a file that this user can write, with --manifest (manifest= in Python)",
+        )
 
     def __enter__(self) -> Self:
         return self

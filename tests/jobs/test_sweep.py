@@ -428,6 +428,22 @@ def test_a_manifest_that_cannot_be_written_ends_the_sweep(
     assert len(stored(store, topic)) == 2
 
 
+def test_a_manifest_in_a_missing_folder_ends_the_sweep_before_it_reads(
+    sweep: Sweep, config: Config, topic: str, send: Send, tmp_path: Path
+) -> None:
+    send(topic, payload(0))
+    done: list[str] = []
+    with pytest.raises(JobError, match=r"cannot be written to .*missing.*: no such folder, .*--manifest"):
+        sweep(
+            config,
+            topic,
+            delete=True,
+            manifest=tmp_path / "missing" / "list",
+            progress=lambda what, _: done.append(what),
+        )
+    assert not done
+
+
 def test_all_named_topics_count_for_all_of_them(
     sweep: Sweep, config: Config, new_topic: "NewTopic", send: Send, store: PayloadStore
 ) -> None:

@@ -288,11 +288,13 @@ class PartitionReader:
         Raises:
             ContextualError: A partition cannot be read.
         """
-        messages = self._consumer.consume(count, wait_s)
-        ended = {message.partition(): message.offset() for message in messages if self._is_end(message)}
-        records = [message for message in messages if message.error() is None]
-        for record in records:
-            headers_of(record)  # from now on, its own headers() can be read
+        records, ended = [], {}
+        for message in self._consumer.consume(count, wait_s):
+            if (error := message.error()) is None:
+                headers_of(message)  # from now on, its own headers() can be read
+                records.append(message)
+            elif self._is_end(message, error):
+                ended[message.partition()] = message.offset()
         return records, ended
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[Any]:
@@ -304,17 +306,16 @@ class PartitionReader:
         for batch in self.batches(topic, {partition: (start, end)}):
             yield from batch
 
-    def batches(
-        self, topic: str, where: Mapping[int, tuple[int, int]], *, most: int = _BATCH, follow: bool = False
-    ) -> Iterator[list[Any]]:
+    def batches(self, topic: str, where: Mapping[int, tuple[int, int]], *, follow: bool = False) -> Iterator[list[Any]]:
         """The records of some partitions as they arrive, in offset order within each partition.
+
+        At most a hundred at a time, and only fetched ones, whose bytes ``queued.max.messages.kbytes`` bounds.
 
         A reader has one position: another call of this, `read` or `assign` ends this one.
 
         Args:
             topic: The topic.
             where: By partition, the first offset and the end.
-            most: Maximum number of records at a time.
             follow: Read on behind the ends, as long as the topic exists.
 
         Raises:
@@ -327,7 +328,7 @@ class PartitionReader:
         self.assign(topic, next_offsets)
         until = time.monotonic() + self.timeout_s
         while left:
-            messages, ended = self.take(most, 0)
+            messages, ended = self.take(_BATCH, 0)
             if not messages and not ended:
                 messages, ended = self.take(1, min(_TICK_S, max(0.0, until - time.monotonic())))
             if messages or ended:
@@ -362,10 +363,9 @@ class PartitionReader:
             if not error.transient:  # otherwise the broker may return
                 raise
 
-    def _is_end(self, message: Any) -> bool:
-        """Whether a message marks the current end of its partition."""
-        error = message.error()
-        if error is None or error.code() == self.kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
+    def _is_end(self, message: Any, error: Any) -> bool:
+        """Whether an error marks the current end of its message's partition."""
+        if error.code() == self.kafka.KafkaError.GROUP_AUTHORIZATION_FAILED:
             return False  # readers of the topic need no permission for a group that they do not join
         if error.code() == self.kafka.KafkaError._PARTITION_EOF:  # noqa: SLF001, its documented name
             return True

@@ -41,8 +41,7 @@ def read_records(config: Mapping[str, object], first: Ends, ends: Ends, isolatio
     with PartitionReader(config, GROUP, failure=JobError, **settings) as reader:
         for topic in dict.fromkeys(topic for topic, _ in ends):
             of_topic = {at: (first[topic, at], end) for (name, at), end in ends.items() if name == topic}
-            # One at a time: a number of them may have any size.
-            for messages in reader.batches(topic, of_topic, most=1):
+            for messages in reader.batches(topic, of_topic):
                 yield from map(_record, messages)
 
 

@@ -12,7 +12,7 @@ from botocore.utils import parse_timestamp
 
 from payload_stores import open_store
 from payload_stores.s3 import S3Store
-from payload_stores.s3.answer import with_fast_times
+from payload_stores.s3.times import with_fast_times
 
 LISTING = b"""<ListBucketResult><IsTruncated>false</IsTruncated><Contents><Key>topic/1</Key><Size>7</Size>
 <LastModified>2026-11-27T05:00:59.000Z</LastModified></Contents></ListBucketResult>"""
