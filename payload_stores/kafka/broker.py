@@ -61,7 +61,7 @@ class TopicMetadata(NamedTuple):
     partitions: int
 
 
-@dataclass
+@dataclass(eq=False)
 class _Reader:
     """A consumer in use, and the record that it returns next; None without an assignment, or at an end."""
 
@@ -273,6 +273,8 @@ class Broker:
             consumer.poll(0)  # as in `admin`
             found = consumer, False
         reader = _Reader(found[0], wanted if found[1] else None)
+        if not committed:
+            idle.lent.add(reader)
         is_sound = False
         try:
             yield reader
@@ -281,6 +283,7 @@ class Broker:
             is_sound = True
             raise
         finally:
+            idle.lent.discard(reader)
             if is_sound and not committed:
                 idle.give(reader.consumer, reader.position)
             else:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
+from weakref import WeakSet
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -57,9 +58,14 @@ class _Coming(NamedTuple):
 
 
 class IdleReaders:
-    """The idle consumers of one store. Thread-safe."""
+    """The idle consumers of one store. Thread-safe.
+
+    Attributes:
+        lent: Whatever holds a consumer that was taken, so that an interrupt cannot leave it here for ever.
+    """
 
     def __init__(self) -> None:
+        self.lent: WeakSet[object] = WeakSet()
         self._lock = threading.Lock()
         self._idle: list[_Idle] = []
         self._coming: list[_Coming] = []
@@ -125,7 +131,7 @@ class IdleReaders:
                 return None
             at = max(range(len(self._idle)), key=lambda at: _fitness(self._idle[at], wanted))
             is_there, is_free = _fitness(self._idle[at], wanted)[:2]
-            if not (is_there or is_free) and len(self._idle) < _MOST:
+            if not (is_there or is_free) and len(self._idle) + len(self.lent) < _MOST:
                 return None
             idle = self._idle.pop(at)
         if idle.position is not None and not is_there:
@@ -133,7 +139,7 @@ class IdleReaders:
         return idle.consumer, is_there
 
     def give(self, consumer: Consumer, position: Position | None) -> None:
-        """Return a consumer; one too many is closed.
+        """Return a consumer. Of too many, the one that is idle for the longest time is closed.
 
         Args:
             consumer: The consumer.
@@ -142,13 +148,12 @@ class IdleReaders:
         if position is None:
             consumer.unassign()
         with self._lock:
-            is_wanted = not self._is_closed and len(self._idle) < _MOST
-            if is_wanted:
-                self._idle.append(_Idle(consumer, position, time.monotonic()))
-                if position is not None:
-                    self._wait()
-        if not is_wanted:
-            consumer.close()
+            self._idle.append(_Idle(consumer, position, time.monotonic()))
+            excess = self._idle.pop(0) if self._is_closed or len(self._idle) > _MOST else None
+            if position is not None and not self._is_closed:
+                self._wait()
+        if excess is not None:
+            excess.consumer.close()
 
     def consumers(self) -> list[Consumer]:
         """The idle consumers, without the lock, which another thread may have held at a fork."""

@@ -220,6 +220,40 @@ def test_an_interrupted_wait_is_forgotten(idle: IdleReaders, monkeypatch: pytest
     assert idle._coming == []
 
 
+class _Consumer:
+    def __init__(self) -> None:
+        self.closed = self.unassigned = 0
+
+    def close(self) -> None:
+        self.closed += 1
+
+    def unassign(self) -> None:
+        self.unassigned += 1
+
+
+def test_of_too_many_consumers_the_oldest_is_closed(idle: IdleReaders) -> None:
+    """The one that was just used is where the next payload begins."""
+    consumers: Any = [_Consumer() for _ in range(readers._MOST + 1)]
+    for partition, consumer in enumerate(consumers):
+        idle.give(consumer, Position("t", partition, 0))
+    assert [consumer.closed for consumer in consumers] == [1] + [0] * readers._MOST
+    assert idle.take(Position("t", readers._MOST, 0)) == (consumers[-1], True)
+
+
+def test_consumers_in_use_count(idle: IdleReaders) -> None:
+    """Otherwise several at a time would each connect a new one, and close as many, although old ones are idle."""
+    consumers: Any = [_Consumer() for _ in range(readers._MOST)]
+    for partition, consumer in enumerate(consumers):
+        idle.give(consumer, Position("t", partition, 0))
+    lent = [threading.Event() for _ in range(4)]
+    for at, holder in enumerate(lent):
+        assert idle.take(Position("u", at, 0)) == (consumers[at], False)
+        idle.lent.add(holder)
+    assert [consumer.unassigned for consumer in consumers[:5]] == [1, 1, 1, 1, 0]
+    del holder, lent  # as after an interrupt
+    assert idle.take(Position("u", 4, 0)) is None
+
+
 def test_the_closest_consumer_is_taken(broker: KafkaBroker, idle: IdleReaders) -> None:
     """Several that follow each other through a partition would each fetch all of it."""
     consumers = {
