@@ -82,14 +82,26 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
     """Keep the garbage collector from the objects of all tests, now and later: none of them is garbage."""
     gc.disable()
     try:
         return (yield)
+    except pytest.UsageError as error:
+        if is_worker(session.config):
+            session.config.workeroutput["wrong"] = str(error)  # type: ignore[attr-defined]
+        raise
     finally:
         gc.enable()
         gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Tell a wrong path or name of a test, of which pytest-xdist only says that no tests ran."""
+    wrong = getattr(node, "workeroutput", {}).get("wrong")
+    if wrong is not None:
+        raise pytest.UsageError(wrong)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
