@@ -215,7 +215,7 @@ class Pages:
         rows = _fitted(shown)
         misfit_too = {"misfit": "1"} if rows["misfit"] is not None and rows["misfit"].stages else {}
         fetched = sum(fetched_bytes(row.value) for row in page.rows)
-        refers = {name for row in page.rows for name in ("reference", "fields") if name in row.value}
+        references = _references(shown)
         return await self._drawn(
             request,
             "list.html",
@@ -223,14 +223,14 @@ class Pages:
             facts=facts,
             page=page,
             **rows,
-            seen=await self._do(request, partial(self._see_all, topic, shown)) if is_checked else {},
+            seen=await self._do(request, partial(self._see_all, topic, references)) if is_checked else {},
             most=_bytes_of(page.rows),
             older=link(at=page.older, to="older", **kept) if page.older else None,
             newer=link(at=page.newer, to="newer", **kept) if page.newer else None,
-            check=again(check="1") if refers and not is_checked else None,
+            check=again(check="1") if references and not is_checked else None,
             fetch=again(fetch="1") if fetched and "fetch" not in query else None,
             fetched=fetched,
-            whole="reference" in refers,
+            whole=any("reference" in row.value for row in page.rows),
             reread=lambda stages: again(format=stages),
             tail=None if page.newer else link("/newer", at=page.end, most=str(_bytes_of(page.rows)), **misfit_too),
         )
@@ -527,15 +527,8 @@ class Pages:
         message.set_key(key)
         return _Record(message, seen, preview, problem, offset - 1 in offsets, offset + 1 in offsets)
 
-    def _see_all(self, topic: Topic, rows: Iterable[Shown], patience: Patience) -> dict[str, Seen]:
-        """The references of a list, of values and of fields."""
-        sizes: dict[str, int | None] = {}
-        for row, preview, *_ in rows:
-            if "reference" in row.value:
-                sizes[row.value["reference"]] = row.value.get("payload bytes")
-            fields = stored_fields(row.value, None if preview is None else preview.value)
-            sizes |= {each.reference: each.size for each in fields if each.reference is not None}
-        found = self._questions.asked(topic.name, dict(islice(sizes.items(), _MOST_CHECKED)), patience)
+    def _see_all(self, topic: Topic, references: Mapping[str, int | None], patience: Patience) -> dict[str, Seen]:
+        found = self._questions.asked(topic.name, dict(islice(references.items(), _MOST_CHECKED)), patience)
         return {reference: answer.seen for reference, answer in found.items()}
 
     async def _drawn(self, request: Request, template: str, **facts: Any) -> Response:
@@ -601,6 +594,17 @@ def _form(query: Mapping[str, str]) -> dict[str, str]:
 
 def _filter(query: Mapping[str, str]) -> Filter:
     return Filter(query.get("contains", ""), query.get("where", ""))
+
+
+def _references(rows: Iterable[Shown]) -> dict[str, int | None]:
+    """The references of a list, of values and of fields that are not fetched, with the payloads' sizes."""
+    sizes: dict[str, int | None] = {}
+    for row, preview, *_ in rows:
+        if "reference" in row.value:
+            sizes[row.value["reference"]] = row.value.get("payload bytes")
+        fields = stored_fields(row.value, None if preview is None else preview.value)
+        sizes |= {each.reference: each.size for each in fields if each.reference is not None}
+    return sizes
 
 
 def _fitted(shown: Iterable[Shown], *, is_misfit: bool = False) -> dict[str, Any]:

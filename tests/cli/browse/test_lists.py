@@ -223,6 +223,11 @@ def test_a_search_is_sent_while_it_runs(
     assert len(offsets(page.text)) == 5
 
 
+def test_records_of_one_size_have_one_label(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
+    produce(config, topic, ("k", {"id": 1}))
+    assert re.search(r'<p class="axis"><span>below [^<]+</span></p>', open_pages(config, topic)("/sizes").text)
+
+
 def test_sizes(open_pages: OpenPages, config: dict[str, Any], topic: str) -> None:
     produce(config, topic, *(("k", {"noise": os.urandom(2000).hex()}) for _ in range(3)), ("k", {"id": 1}))
     produce(with_fields(config) | {"key.serializer": "string"}, topic, ("k", {"id": 7, "cutout": PICTURE, "note": ""}))
