@@ -13,6 +13,7 @@ from payload_stores.base import PayloadStore
 from payload_stores.plugins import import_object
 from payload_stores.registry import STORES
 from serde_chain.catalogue import DESERIALIZERS, SERIALIZERS
+from tests.environments import python_blocks
 
 ROOT = Path(__file__).parents[1]
 PAGES = (ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", *sorted((ROOT / "docs").rglob("*.md")))
@@ -100,6 +101,14 @@ def test_a_contract_fits_on_two_screens(path: str) -> None:
 def released() -> bool:
     """Whether CHANGELOG.md has a version."""
     return bool(re.search(r"^## \[\d", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_programs_look_at_the_errors_of_messages(page: Path) -> None:
+    # Of a topic that does not exist, a message has the error's text as its value: programs would print that, or wait.
+    for code in python_blocks(page.read_text(encoding="utf-8")):
+        if "Consumer(" in code and "DeserializingConsumer(" not in code:
+            assert not re.search(r"= consumer\.(poll|consume)\(", code) or ".error():" in code, code
 
 
 def test_until_a_release_one_banner_says_how_to_install() -> None:

@@ -282,8 +282,7 @@ class Outbox:
             return None if callback is None else (callback, *attempt.report)
         reason = NotSentError.of(error)
         if callback is None:
-            level = logging.INFO if reason.code() == KafkaError._PURGE_QUEUE else logging.ERROR  # noqa: SLF001
-            _log.log(level, "a record of %s was not sent: %s", record.topic, reason.str())
+            _log_failure(record.topic, reason)
             return None
         message: Any = confluent_kafka.Message(
             topic=record.topic,
@@ -384,7 +383,7 @@ class Outbox:
             elif record.made and self._sender is not None and _was_never_written(error, message):
                 self._sender.discard(record.made)
             callback = self._callback(record)
-            callback = _ignore if callback is None else callback
+            callback = partial(_tell, record) if callback is None else callback
             # No call may come between: the callback would be called twice, or never.
             attempt.is_reported = True
             callback(error, message)
@@ -423,5 +422,13 @@ def _was_never_written(error: KafkaError, message: Any) -> bool:
     return error.code() in _NEVER_WRITTEN
 
 
-def _ignore(_error: KafkaError | None, _message: Any) -> None:
-    """The callback of records without one."""
+def _tell(record: Outgoing, error: KafkaError | None, _message: Any) -> None:
+    """The callback of a record without one: it is logged if its payload was uploaded, and it was not delivered."""
+    if error is not None and record.made:
+        _log_failure(record.topic, error)
+
+
+def _log_failure(topic: str, error: KafkaError) -> None:
+    purged = KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT  # noqa: SLF001, their documented names
+    level = logging.INFO if error.code() in purged else logging.ERROR
+    _log.log(level, "a record of %s was not sent: %s", topic, error.str())

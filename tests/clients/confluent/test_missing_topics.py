@@ -31,7 +31,10 @@ def test_a_missing_topic_is_reported_and_one_that_is_created_meanwhile_gets_its_
     assert reports == {missing: "UNKNOWN_TOPIC_OR_PART", late: None}
 
 
-def test_the_payload_of_a_record_for_a_missing_topic_is_deleted(broker: KafkaBroker, tmp_path: Path) -> None:
+@pytest.mark.parametrize("has_callback", [True, False])
+def test_the_payload_of_a_record_for_a_missing_topic_is_deleted(
+    broker: KafkaBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture, has_callback: bool
+) -> None:
     config = {
         **broker.client_config(),
         _SETTING: 0,
@@ -42,10 +45,13 @@ def test_the_payload_of_a_record_for_a_missing_topic_is_deleted(broker: KafkaBro
     }
     topic = f"missing-{uuid.uuid4()}"
     reports: list[Any] = []
+    report = (lambda error, _message: reports.append(error.name())) if has_callback else None
     with Producer(config) as producer:
-        producer.produce(topic, b"large", on_delivery=lambda error, _message: reports.append(error))
+        producer.produce(topic, b"large", on_delivery=report)
         assert producer.flush(8) == 0
-    assert [error.name() for error in reports] == ["UNKNOWN_TOPIC_OR_PART"]
+    assert reports == ["UNKNOWN_TOPIC_OR_PART"] * has_callback
+    told = [record.getMessage() for record in caplog.records if record.name == "serde_chain"]
+    assert told == [f"a record of {topic} was not sent: Broker: Unknown topic or partition"] * (not has_callback)
     assert list((tmp_path / topic).iterdir()) == []
 
 
