@@ -37,6 +37,7 @@ class TestS3Store(PayloadStoreTests):
     large_bytes = LARGE
     extra_memory = None  # the server may share this process; measured in another one below
     machine_examples = examples(15)  # each opens clients anew
+    page_size = 3  # instead of 1,000: see `store`
 
     @pytest.fixture
     def config(self, s3_server: S3Server, bucket: str) -> Mapping[str, object]:
@@ -47,6 +48,15 @@ class TestS3Store(PayloadStoreTests):
     @pytest.fixture
     def other_config(self, config: Mapping[str, object]) -> Mapping[str, object]:
         return {**config, "s3.prefix": "another"}
+
+    @pytest.fixture
+    def store(self, config: Mapping[str, object]) -> Iterator[S3Store]:
+        """The store, whose server answers a listing by small pages."""
+        store = opened(config)
+        smaller = lambda params, **_: params.update(MaxKeys=self.page_size)  # noqa: E731
+        store._client.meta.events.register("before-parameter-build.s3.ListObjectsV2", smaller)
+        yield store
+        store.close()
 
     def raw_read(self, reference: str) -> bytes:
         _, _, bucket, key = unquote(reference).split("/", 3)
