@@ -12,7 +12,7 @@ import click
 from serde_chain.cli import arguments
 from serde_chain.cli.arguments import example
 from serde_chain.cli.layout import Layout
-from serde_chain.cli.output import Throughput, complain, is_terminal, make_folder, position, printable
+from serde_chain.cli.output import Throughput, are, complain, is_terminal, make_folder, number, position, printable
 from serde_chain.cli.program import FAILED
 from serde_chain.cli.selection import selecting, selection
 from serde_chain.errors import ContextualError
@@ -97,7 +97,7 @@ def consume(  # noqa: PLR0917, click passes them by name
                 printing.print(message, error)
                 progress(printing.count, printing.bytes)
     if printing.failed:
-        complain(f"{printing.failed:,} of {printing.count:,} records are undecodable")
+        complain(f"{printing.failed:,} of {number(printing.count, 'record')} {are(printing.failed)} undecodable")
         raise click.exceptions.Exit(FAILED)
 
 

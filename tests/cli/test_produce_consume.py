@@ -293,6 +293,7 @@ def test_records_of_no_chain_are_reported_and_passed_over(broker: KafkaBroker, a
     assert len(errors) == 4
     assert all(error.startswith("Error: ") and f"topic={topic}" in error and "offset=" in error for error in errors)
     assert last == "Error: 4 of 6 records are undecodable"
+    assert run("consume", avro, topic, "--offsets", "1", code=1).stderr.endswith("1 of 1 record is undecodable\n")
     records = consumed(avro, topic, code=1)
     assert ["error" in record for record in records] == [False, True, True, True, True, False]
 
