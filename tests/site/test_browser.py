@@ -12,6 +12,13 @@ HIDDEN = """[...document.querySelectorAll('.genindextable td')].some(
     cell => cell.getBoundingClientRect().right > innerWidth)"""
 NO_CUE = """[...document.querySelectorAll('.table-wrapper')].some(table =>
     table.scrollWidth > table.clientWidth + 1 && !getComputedStyle(table).backgroundImage.includes('gradient'))"""
+BROKEN_WORDS = r"""[...document.querySelectorAll('h1')].some(heading => [...heading.childNodes].some(node =>
+    [...(node.data ?? '').matchAll(/\w+/g)].some(word => {
+        const range = document.createRange();
+        range.setStart(node, word.index);
+        range.setEnd(node, word.index + word[0].length);
+        return range.getClientRects().length > 1;
+    })))"""
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
 
@@ -34,6 +41,8 @@ def test_pages_load_whole(width: int, site: Path, address: str, browser: Browser
                 faults.append(f"{path} has a column beyond {width} pixels")
             if page.evaluate(NO_CUE):
                 faults.append(f"{path} has a table that goes on without a shadow at {width} pixels")
+            if page.evaluate(BROKEN_WORDS):
+                faults.append(f"{path} has a heading with a broken word at {width} pixels")
     assert faults == []
 
 
