@@ -14,7 +14,7 @@ import gc
 import inspect
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 from weakref import WeakKeyDictionary
 
 from payload_stores.errors import ForkedClientError
@@ -24,12 +24,8 @@ _Owner = TypeVar("_Owner")
 _CALLS: Final = frozenset({"__aenter__", "__aiter__", "__anext__", "__enter__", "__len__"})
 
 
-class _Watched(NamedTuple):
-    leave: Callable[[Any], Iterable[object]]
-    attributes: frozenset[str]
-
-
-_owners: Final[WeakKeyDictionary[Any, _Watched]] = WeakKeyDictionary()
+# By object: its function for the child, and the names of its attributes.
+_owners: Final[WeakKeyDictionary[Any, tuple[Callable[[Any], Iterable[object]], frozenset[str]]]] = WeakKeyDictionary()
 _pid = os.getpid()
 _collects = True
 
@@ -42,7 +38,7 @@ def watch(owner: _Owner, leave: Callable[[_Owner], Iterable[object]]) -> None:
         leave: Called with the object in the child, in which no other thread exists. Returns the parent's clients, and
             has the object make new ones (:func:`refuse_calls` otherwise). It must neither wait nor use a client.
     """
-    _owners[owner] = _Watched(leave, frozenset(vars(owner)))
+    _owners[owner] = leave, frozenset(vars(owner))
 
 
 def refuse_calls(client: object, base: type, *, closing: str = "close", closed: object = None) -> None:
@@ -81,7 +77,7 @@ def refuse_calls(client: object, base: type, *, closing: str = "close", closed: 
     members[closing] = close_later if is_async else close
     attributes = vars(client)
     # Those that a subclass has added since stay.
-    gone = {name: attributes.pop(name) for name in _owners.pop(client).attributes if name in attributes}
+    gone = {name: attributes.pop(name) for name in _owners.pop(client)[1] if name in attributes}
 
     def refuse_attribute(_self: object, name: str) -> NoReturn:
         if name in gone:
@@ -122,8 +118,8 @@ def _after_in_child() -> None:
     if _owners:
         import ctypes
 
-        for owner, watched in list(_owners.items()):
-            for client in watched.leave(owner):
+        for owner, (leave, _) in list(_owners.items()):
+            for client in leave(owner):
                 # One reference too many: not even the end of the interpreter destroys it.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
     _pid = os.getpid()

@@ -11,12 +11,12 @@ import contextvars
 import logging
 import os
 import threading
+from _queue import Empty, SimpleQueue  # those of queue, which loads the other kinds of queues
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, wait
 from contextlib import suppress
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final, Generic, ParamSpec, Self, TypeVar
 
 from payload_stores import forks

@@ -4,7 +4,6 @@ Public names are loaded when they are first used, so that importing the package 
 next to nothing.
 """
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from payload_stores.lazy_names import lazy_names as _lazy_names
@@ -46,7 +45,7 @@ if TYPE_CHECKING:
     from serde_chain.record import RecordContext as RecordContext
     from serde_chain.transfer import Transfer as Transfer
 else:
-    __all__, __getattr__, __dir__ = _lazy_names(
+    _names, _load, _ = _lazy_names(
         __name__,
         {
             ".base": "Data Deserializer Serializer StagePair",
@@ -66,6 +65,12 @@ else:
             ".transfer": "Transfer",
         },
     )
-    # The clients name what to install when they are asked for; `from serde_chain import *` asks for none in particular.
-    if find_spec("confluent_kafka") is None:
-        __all__ = [name for name in __all__ if not name.endswith(("Consumer", "Producer"))]
+
+    def __getattr__(name: str) -> object:
+        return __dir__() if name == "__all__" else _load(name)
+
+    def __dir__() -> list[str]:
+        # The clients name what to install when they are asked for; `from serde_chain import *` asks for none of them.
+        from importlib.util import find_spec
+
+        return [name for name in _names if not name.endswith(("Consumer", "Producer")) or find_spec("confluent_kafka")]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from payload_stores.plugins import Catalogue, PluginName, configure, declared, make
 from serde_chain import bakdata_config
@@ -101,7 +101,7 @@ SERIALIZERS: Final = _catalogue("Serializer", _WRITES_CHAINS)
 DESERIALIZERS: Final = _catalogue("Deserializer", _READS_CHAINS)
 
 
-class Side(NamedTuple):
+class Side:
     """One direction of a chain: its word in the configuration and its stages.
 
     Attributes:
@@ -113,16 +113,20 @@ class Side(NamedTuple):
         pair_index: Position of this direction in a :class:`~serde_chain.base.StagePair`.
     """
 
-    word: str
-    base: type[Stage]
-    other: type[Stage]
-    catalogue: Catalogue
-    other_catalogue: Catalogue
-    pair_index: int
+    def __init__(
+        self,
+        word: str,
+        kinds: tuple[type[Stage], type[Stage]],
+        catalogues: tuple[Catalogue, Catalogue],
+        pair_index: int,
+    ) -> None:
+        self.word, self.pair_index = word, pair_index
+        self.base, self.other = kinds
+        self.catalogue, self.other_catalogue = catalogues
 
 
-SERIALIZE: Final = Side("serializer", Serializer, Deserializer, SERIALIZERS, DESERIALIZERS, 0)
-DESERIALIZE: Final = Side("deserializer", Deserializer, Serializer, DESERIALIZERS, SERIALIZERS, 1)
+SERIALIZE: Final = Side("serializer", (Serializer, Deserializer), (SERIALIZERS, DESERIALIZERS), 0)
+DESERIALIZE: Final = Side("deserializer", (Deserializer, Serializer), (DESERIALIZERS, SERIALIZERS), 1)
 
 
 _PAIR: Final = "A name for both directions is that of a StagePair(serializer, deserializer)"

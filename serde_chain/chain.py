@@ -8,7 +8,6 @@ name the stage and the record.
 from __future__ import annotations
 
 import contextlib
-import copy
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -808,8 +807,10 @@ def _copy_of(ctx: Context | None) -> Context | None:
     """A context whose headers can be changed."""
     if ctx is None:
         return None
-    copied = copy.copy(ctx)
-    copied.headers = copy.copy(ctx.headers)
+    from copy import copy  # clients never call this
+
+    copied = copy(ctx)
+    copied.headers = copy(ctx.headers)
     return copied
 
 

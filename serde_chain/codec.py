@@ -10,8 +10,7 @@ between is implemented here, once: the order of key and value, the context for s
 ====================  ==================================================================================
 """
 
-from __future__ import annotations
-
+# Annotations are types here: if they are text, each field of a named tuple is compiled when a process starts.
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -249,7 +248,7 @@ class RecordCodec:
         {'name': 'M 51'}
     """
 
-    def __init__(self, config: Config | str | Path) -> None:
+    def __init__(self, config: "Config | str | Path") -> None:
         self._resolved = configuration.checked(config)
         self._lock = threading.Lock()
         self._chains: list[SerializerChain | DeserializerChain] = []

@@ -28,10 +28,9 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Sequence
-from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
-from payload_stores.records import StoredRecord
 from serde_chain.record import Context, RecordContext, get_header
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ def observer(
     attributes |= {f"serde_chain.{name}": fact for name, fact in facts.items() if fact is not None}
     if ctx is not None:
         attributes |= {"messaging.destination.name": str(ctx.topic), "serde_chain.field": str(ctx.field)}
-    return _Operation(telemetry, attributes, _place(ctx), size, *telemetry.trace_of(ctx))
+    return partial(_observed, telemetry, attributes, _place(ctx), size, *telemetry.trace_of(ctx))
 
 
 class ClientTelemetry:
@@ -204,50 +203,49 @@ def _open_telemetry() -> _OpenTelemetry:
     return _OpenTelemetry()
 
 
-class _Operation(NamedTuple):
+def _observed(  # noqa: PLR0917, the facts, then the call
+    telemetry: _OpenTelemetry,
+    attributes: Attributes,
+    place: Attributes,
+    size: int | None,
+    joined: TraceContext,
+    links: Sequence[Link],
+    work: Callable[..., T],
+    /,
+    *args: Any,
+) -> T:
     """An upload or download within a span."""
-
-    telemetry: _OpenTelemetry
-    attributes: Attributes
-    place: Attributes
-    size: int | None
-    joined: TraceContext
-    links: Sequence[Link]
-
-    def __call__(self, work: Callable[..., T], /, *args: Any) -> T:
-        telemetry, attributes = self.telemetry, self.attributes
-        topic = attributes.get("messaging.destination.name", "")
-        known: Attributes = {} if self.size is None else {"messaging.message.body.size": self.size}
-        span = telemetry.tracer.start_span(
-            f"{attributes['messaging.operation.name']} {topic}".strip(),
-            context=self.joined,
-            attributes={**attributes, **self.place, **known},
-            links=self.links,
-        )
-        # Not only the span: the working thread may lack the caller's context.
-        token = telemetry.context.attach(telemetry.trace.set_span_in_context(span, self.joined))
-        began = time.monotonic()
-        failure: Attributes = {}
-        size = self.size
-        telemetry.active.add(1, attributes)
-        try:
-            result = work(*args)
-        except BaseException as error:
-            failure = _kind(error)
-            span.set_attributes(failure)
-            span.set_status(telemetry.trace.StatusCode.ERROR)
-            raise
-        else:
-            if size is None and (size := _size_of(result)) is not None:
-                span.set_attribute("messaging.message.body.size", size)
-            return result
-        finally:
-            telemetry.active.add(-1, attributes)
-            telemetry.duration.record(time.monotonic() - began, {**attributes, **failure})
-            if size is not None:
-                telemetry.size.record(size, {**attributes, **failure})
-            telemetry.context.detach(token)
-            span.end()
+    topic = attributes.get("messaging.destination.name", "")
+    known: Attributes = {} if size is None else {"messaging.message.body.size": size}
+    span = telemetry.tracer.start_span(
+        f"{attributes['messaging.operation.name']} {topic}".strip(),
+        context=joined,
+        attributes={**attributes, **place, **known},
+        links=links,
+    )
+    # Not only the span: the working thread may lack the caller's context.
+    token = telemetry.context.attach(telemetry.trace.set_span_in_context(span, joined))
+    began = time.monotonic()
+    failure: Attributes = {}
+    telemetry.active.add(1, attributes)
+    try:
+        result = work(*args)
+    except BaseException as error:
+        failure = _kind(error)
+        span.set_attributes(failure)
+        span.set_status(telemetry.trace.StatusCode.ERROR)
+        raise
+    else:
+        if size is None and (size := _size_of(result)) is not None:
+            span.set_attribute("messaging.message.body.size", size)
+        return result
+    finally:
+        telemetry.active.add(-1, attributes)
+        telemetry.duration.record(time.monotonic() - began, {**attributes, **failure})
+        if size is not None:
+            telemetry.size.record(size, {**attributes, **failure})
+        telemetry.context.detach(token)
+        span.end()
 
 
 class _Counters(ClientTelemetry):
@@ -298,6 +296,8 @@ def _place(ctx: Context | None) -> Attributes:
 
 
 def _size_of(result: object) -> int | None:
+    from payload_stores.records import StoredRecord  # most programs have neither records in stores nor OpenTelemetry
+
     payload = result.value if isinstance(result, StoredRecord) else result
     return len(payload) if isinstance(payload, (bytes, bytearray, memoryview)) else None
 

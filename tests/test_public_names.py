@@ -13,7 +13,10 @@ import serde_chain
 ROOT = Path(__file__).parent.parent
 # They pass on names of other modules, which type checkers want listed.
 PASSING_ON = {"serde_chain.schemas.registry", "serde_chain.schemas.schema_registry"}
-PACKAGES = ["payload_stores", "serde_chain", "serde_chain.jobs", "serde_chain.spark", "serde_chain.spark.jobs"]
+PACKAGES = [
+    *("payload_stores", "serde_chain", "serde_chain.jobs", "serde_chain.spark", "serde_chain.spark.jobs"),
+    "serde_chain.transfer",
+]
 
 
 @pytest.mark.parametrize("name", PACKAGES)

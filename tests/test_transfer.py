@@ -11,7 +11,7 @@ from payload_stores import PayloadNotFoundError, PayloadStoreUnavailableError
 from payload_stores.memory import MemoryStore
 from serde_chain import DeserializerChain, EncodeError, RecordContext, SerializationError, Serializer, SerializerChain
 from serde_chain.base import SupportsOffload
-from serde_chain.clients.limits import ClientLimits, TopicLimit
+from serde_chain.clients.client_limits import ClientLimits, TopicLimit
 from serde_chain.stages.large_message.write import LargeMessageSerializer
 from serde_chain.transfer import Question, Transfer, answered, finish, then
 

@@ -161,12 +161,7 @@ class Deserializer(Stage, Generic[Out]):
         """
 
 
-class _Pair(NamedTuple):
-    serializer: object
-    deserializer: object
-
-
-class StagePair(_Pair):
+class StagePair(NamedTuple("_Pair", [("serializer", object), ("deserializer", object)])):
     """Both directions of a stage, registered by third parties under one entry point name.
 
     Attributes:

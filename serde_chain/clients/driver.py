@@ -12,10 +12,10 @@ import logging
 import math
 import threading
 import time
+from _queue import Empty, SimpleQueue  # those of queue, which loads the other kinds of queues
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 from payload_stores.errors import PayloadStoreError, release

@@ -27,17 +27,9 @@ from typing import Any, Final
 
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
-from serde_chain.clients.limits import (
-    BATCH_OVERHEAD,
-    LEAST_LIMIT,
-    RECORD_OVERHEAD,
-    TopicAnswers,
-    TopicLimit,
-    batch_size,
-    record_size,
-    sent_size,
-)
-from serde_chain.clients.outgoing import Gate, Outgoing
+from serde_chain.clients.client_limits import TopicAnswers, TopicLimit
+from serde_chain.clients.limits import BATCH_OVERHEAD, LEAST_LIMIT, RECORD_OVERHEAD, batch_size, record_size, sent_size
+from serde_chain.clients.outgoing import Attempt, Gate, Outgoing
 from serde_chain.errors import MessageTooLargeError
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.transfer import Question, Transfer, then
@@ -64,38 +56,6 @@ def keeps_order(config: Mapping[str, object]) -> bool:
         (True, False)
     """
     return any(option.read(config) == 1 for option in _REQUESTS)
-
-
-class Attempt:
-    """An admitted record.
-
-    Attributes:
-        record: The record.
-        number: Number of the attempt, from 1.
-        size: The record's share of a batch, in bytes.
-        is_alone: Whether it may be refused, so that no other record of its topic is in flight with it.
-        is_under_way: Whether its size counts.
-        is_refused: Whether the client reported that it was too large, and it may be sent again. Set before
-            :meth:`Negotiation.settle`.
-        is_fitted: Whether it was made to fit since.
-        is_too_large: Whether it exceeds the client's own limit, and what its topic is known to accept.
-        accepted: Results of the client's ``produce``; not empty once the client has the record.
-        is_reported: Whether the user's callback was called.
-        report: The client's report, of the client's own type.
-    """
-
-    def __init__(self, record: Outgoing, number: int, size: int, *, is_alone: bool = False) -> None:
-        self.record = record
-        self.number = number
-        self.size = size
-        self.is_alone = is_alone
-        self.is_under_way = False
-        self.is_refused = False
-        self.is_fitted = False
-        self.is_too_large = False
-        self.accepted: list[None] = []
-        self.is_reported = False
-        self.report: Any = None
 
 
 class Negotiation(Gate):

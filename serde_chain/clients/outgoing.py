@@ -88,6 +88,38 @@ class Outgoing:
         return cls(record.topic, key, step, partition, record.timestamp or 0, headers, on_delivery)
 
 
+class Attempt:
+    """An admitted record.
+
+    Attributes:
+        record: The record.
+        number: Number of the attempt, from 1.
+        size: The record's share of a batch, in bytes.
+        is_alone: Whether it may be refused, so that no other record of its topic is in flight with it.
+        is_under_way: Whether its size counts.
+        is_refused: Whether the client reported that it was too large, and it may be sent again. Set before
+            :meth:`Gate.settle`.
+        is_fitted: Whether it was made to fit since.
+        is_too_large: Whether it exceeds the client's own limit, and what its topic is known to accept.
+        accepted: Results of the client's ``produce``; not empty once the client has the record.
+        is_reported: Whether the user's callback was called.
+        report: The client's report, of the client's own type.
+    """
+
+    def __init__(self, record: Outgoing, number: int, size: int, *, is_alone: bool = False) -> None:
+        self.record = record
+        self.number = number
+        self.size = size
+        self.is_alone = is_alone
+        self.is_under_way = False
+        self.is_refused = False
+        self.is_fitted = False
+        self.is_too_large = False
+        self.accepted: list[None] = []
+        self.is_reported = False
+        self.report: Any = None
+
+
 class Client(Protocol):
     """A Kafka client, as used by a sender. Called in daemon threads."""
 

@@ -17,7 +17,7 @@ from payload_stores import forks
 from payload_stores.errors import PayloadStoreError
 from payload_stores.threads import DaemonPool
 from serde_chain.base import SupportsUploads
-from serde_chain.clients.limits import ClientLimits, TopicLimit
+from serde_chain.clients.client_limits import ClientLimits, TopicLimit
 from serde_chain.errors import TopicLimitError
 
 _log = logging.getLogger("serde_chain")
@@ -341,7 +341,7 @@ def warn_of_no_question(stages: Iterable[object], problem: str, setting: str) ->
 
 
 class _Unasked:
-    """What a client knows of topics that cannot ask: nothing. A :class:`~serde_chain.clients.limits.TopicAnswers`."""
+    """What a client knows of topics that cannot ask: nothing. See :class:`.client_limits.TopicAnswers`."""
 
     def known(self, topic: str) -> TopicLimit:
         """There will be no better answer."""

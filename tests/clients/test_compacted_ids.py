@@ -16,9 +16,9 @@ from payload_stores.memory import MemoryStore
 from serde_chain import AsyncProducer, Producer, RecordContext, SerializerChain
 from serde_chain.builders import SerializerChainBuilder
 from serde_chain.clients import aiokafka, topic_limits
+from serde_chain.clients.client_limits import TopicLimit
 from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.clients.kafka_python import Serializer
-from serde_chain.clients.limits import TopicLimit
 from serde_chain.testing.services import KafkaBroker
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from serde_chain import MessageTooLargeError, RecordContext
-from serde_chain.clients.limits import TopicLimit
+from serde_chain.clients.client_limits import TopicLimit
 from serde_chain.clients.negotiation import Negotiation, keeps_order
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender

@@ -24,8 +24,8 @@ from serde_chain.clients.aiokafka.topic_admin import AiokafkaAdmin
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
 from serde_chain.clients.limits import JAVA_OVERHEAD, LARGEST_MESSAGE
-from serde_chain.clients.negotiation import Attempt, Negotiation, keeps_order
-from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.negotiation import Negotiation, keeps_order
+from serde_chain.clients.outgoing import Attempt, Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.tables import TableRows
 from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits

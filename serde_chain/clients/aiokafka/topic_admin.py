@@ -9,7 +9,7 @@ from typing import Any, Final
 from aiokafka import errors
 from aiokafka.protocol.admin import DescribeConfigsRequest
 
-from serde_chain.clients.limits import TopicLimit
+from serde_chain.clients.client_limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBED, limit_of, limit_without
 
 _TOPIC: Final = 2  # a resource's type

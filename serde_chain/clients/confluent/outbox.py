@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import FrameType, NoneType
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
@@ -23,12 +23,14 @@ from serde_chain.clients.confluent.delivery_reports import (
     failure_of,
     interrupted_report,
 )
-from serde_chain.clients.negotiation import Attempt, Negotiation
-from serde_chain.clients.outgoing import Outgoing
+from serde_chain.clients.outgoing import Attempt, Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.errors import SerializationError
 from serde_chain.record import Headers
 from serde_chain.telemetry import client_telemetry
+
+if TYPE_CHECKING:
+    from serde_chain.clients.negotiation import Negotiation
 
 _log = logging.getLogger("serde_chain")
 

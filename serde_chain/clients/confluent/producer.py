@@ -26,7 +26,6 @@ from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
-from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
 from serde_chain.clients.confluent.transactions import (
     NO_PAYLOADS,
     Fatal,
@@ -35,11 +34,9 @@ from serde_chain.clients.confluent.transactions import (
     reraise,
 )
 from serde_chain.clients.limits import LARGEST_MESSAGE, MESSAGE_MAX
-from serde_chain.clients.negotiation import Negotiation, keeps_order
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.timeouts import client_timeout, deadline
-from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits, TopicLimits
 from serde_chain.codec import Encoded, Encoder, Record, frozen
 from serde_chain.config import load
 from serde_chain.errors import ConfigError
@@ -50,7 +47,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from serde_chain.clients.journal import Journal
+    from serde_chain.clients.negotiation import Negotiation
     from serde_chain.clients.tables import TablePart
+    from serde_chain.clients.topic_limits import LearntLimits, TopicLimits
 
 _BATCH_SIZE: Final = Option("batch.size", integer(1), 1_000_000)
 _QUEUE_MESSAGES: Final = Option("queue.buffering.max.messages", integer(0), 100_000)
@@ -136,10 +135,13 @@ class Producer(Generic[ValueT]):
         warn_of_other_side(setup, SERIALIZE)
         self._journal: Journal | None = None
         try:
-            setup, limits = limited(setup)
+            limits: LearntLimits | None = None
+            if setup.moves_payloads:
+                setup, limits = limited(setup)
+            topics = None if limits is None else limits.topics
             self._journal = setup.open_journal()
             is_idempotent = _TRANSACTIONAL_ID in setup.client or _IDEMPOTENCE.read(setup.config)
-            client = with_log(_PROPAGATION | (setup.client if limits.topics is None else _giving_way(setup)))
+            client = with_log(_PROPAGATION | (setup.client if topics is None else _giving_way(setup)))
             self._producer = confluent_kafka.Producer(_shielded(client) if is_idempotent else client)
             setup, self._payloads = _with_payloads(setup, self._producer)
             setup.set_cluster(self._producer.cluster_id)
@@ -153,8 +155,8 @@ class Producer(Generic[ValueT]):
         self._key, self._value = setup.key, setup.value
         self._encoder = Encoder(setup.key, setup.value, blocks=self._blocks)
         self._limits = limits
-        self._topics = limits.topics  # if a stage negotiates
-        negotiation = None if limits.topics is None else _negotiation(setup, limits.topics)
+        self._topics = topics  # if a stage negotiates
+        negotiation = None if topics is None else _negotiation(setup, topics)
         own = setup.client.get("on_delivery")
         errors_only = _ERRORS_ONLY.read(setup.config)
         checks_reports = is_idempotent and not errors_only
@@ -570,7 +572,8 @@ class Producer(Generic[ValueT]):
             finally:
                 if self._journal is not None:
                     self._journal.close()
-                self._limits.close()
+                if self._limits is not None:
+                    self._limits.close()
                 self._setup.close()
             vars(self).pop("produce", None)  # it refers to this object
             self._is_closed = is_closed  # last: after an interrupt, the next call closes what is left
@@ -628,6 +631,8 @@ def _shielded(client: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _negotiation(setup: ClientChains[SerializerChain], topics: TopicLimits) -> Negotiation:
+    from serde_chain.clients.negotiation import Negotiation, keeps_order  # few producers negotiate
+
     last = setup.value.stages[-1] if setup.value is not None else None
     learnt_max_bytes = _learnt_max(setup.config)
     return Negotiation(
@@ -672,6 +677,10 @@ def limited(setup: ClientChains[SerializerChain]) -> tuple[ClientChains[Serializ
     Raises:
         ConfigError: A threshold is above the client's limit.
     """
+    # Only for producers with a payload store.
+    from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
+    from serde_chain.clients.topic_limits import DESCRIBE_MS, LearntLimits
+
     limits = LearntLimits(
         partial(ConfluentAdmin, setup.client),
         MESSAGE_MAX.read(setup.config),

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from payload_stores import forks
 from payload_stores.client_log import without_log
-from serde_chain.clients.limits import TopicLimit
+from serde_chain.clients.client_limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBED, limit_of, limit_without
 
 _UNUSABLE: Final = ("transactional.", "transaction.")

@@ -10,7 +10,6 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
 from serde_chain.clients.confluent.outbox import NotSentError, Outbox, purged
-from serde_chain.clients.confluent.transaction_outcome import was_aborted
 from serde_chain.clients.sender import Sender
 from serde_chain.clients.timeouts import deadline, seconds_left
 
@@ -184,6 +183,8 @@ class Transactions:
 
     def _was_aborted(self) -> bool:
         """Whether the fencing producer has aborted the transaction, by the log; False if that is not known."""
+        from serde_chain.clients.confluent.transaction_outcome import was_aborted  # after a commit by a fenced producer
+
         position = self._outbox.position
         return position is not None and was_aborted(self._client, position, _LOOK_SECONDS)
 

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 from serde_chain.base import SupportsUploads
-from serde_chain.clients.limits import TopicLimit
+from serde_chain.clients.client_limits import TopicLimit
 from serde_chain.clients.topic_limits import DESCRIBE_MS, TopicAdmin, TopicLimits, warn_of_no_question
 
 _log = logging.getLogger("serde_chain")

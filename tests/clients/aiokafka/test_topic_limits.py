@@ -11,7 +11,8 @@ from aiokafka.errors import MessageSizeTooLargeError
 from payload_stores.memory import MemoryStore
 from serde_chain.clients.aiokafka import Consumer, Producer
 from serde_chain.clients.aiokafka.topic_admin import AiokafkaAdmin
-from serde_chain.clients.limits import TopicLimit, largest_value
+from serde_chain.clients.client_limits import TopicLimit
+from serde_chain.clients.limits import largest_value
 from serde_chain.testing.services import KafkaBroker
 from tests.clients.confluent.test_topic_limits import set_limit
 from tests.conftest import NewTopic

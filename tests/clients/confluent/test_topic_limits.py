@@ -16,9 +16,10 @@ from payload_stores.testing import FaultyStore
 from payload_stores.threads import DaemonPool
 from serde_chain import TopicLimitError
 from serde_chain.clients import topic_limits
+from serde_chain.clients.client_limits import TopicLimit
 from serde_chain.clients.confluent.topic_admin import ConfluentAdmin
-from serde_chain.clients.limits import TopicLimit, largest_key, largest_value, record_size
-from serde_chain.clients.negotiation import Attempt
+from serde_chain.clients.limits import largest_key, largest_value, record_size
+from serde_chain.clients.outgoing import Attempt
 from serde_chain.clients.topic_limits import TopicLimits
 from serde_chain.testing.services import KafkaBroker
 from tests.refusing_broker import refusing

@@ -32,7 +32,7 @@ from serde_chain import (
     UntrustedReferenceError,
 )
 from serde_chain.arrow import Batch
-from serde_chain.clients.limits import ClientLimits
+from serde_chain.clients.client_limits import ClientLimits
 from serde_chain.testing.services import S3Server
 
 STORE = "large.message.payload.store.class"

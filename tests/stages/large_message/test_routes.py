@@ -14,7 +14,7 @@ from payload_stores.testing import FaultyStore
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.base import SupportsOffload
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload
-from serde_chain.clients.limits import ClientLimits, TopicLimit
+from serde_chain.clients.client_limits import ClientLimits, TopicLimit
 from serde_chain.config import load
 from serde_chain.stages.large_message.options import OF_READERS, OF_ROUTES, OF_WRITERS
 from serde_chain.testing.services import KafkaBroker, S3Server

@@ -19,7 +19,7 @@ from serde_chain import (
     SerializerChain,
     UntrustedReferenceError,
 )
-from serde_chain.clients.limits import ClientLimits
+from serde_chain.clients.client_limits import ClientLimits
 from serde_chain.stages.large_message.write import LargeMessageSerializer
 from serde_chain.transfer import finish
 
