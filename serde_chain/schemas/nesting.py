@@ -26,7 +26,7 @@ def check_depth(value: Any, most: int = MAX_DEPTH) -> None:
             part
             for whole in level
             for part in _parts(whole)
-            if type(part) not in _LEAVES and isinstance(part, (Mapping, list, tuple))
+            if type(part) not in _LEAVES and isinstance(part, (dict, list, tuple, Mapping))
         ]
         if not level:
             return
@@ -34,7 +34,7 @@ def check_depth(value: Any, most: int = MAX_DEPTH) -> None:
 
 
 def _parts(whole: Any) -> Iterable[Any]:
-    if isinstance(whole, Mapping):
+    if isinstance(whole, (dict, Mapping)):
         return whole.values()
     return whole if isinstance(whole, (list, tuple)) else ()
 

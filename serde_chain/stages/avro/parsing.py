@@ -77,11 +77,13 @@ class Parsed(NamedTuple):
         schema: The schema.
         named: Definitions of its named types, by full name.
         is_joined: Whether it contains definitions from elsewhere, so that its own text is not all of it.
+        has_logical_types: Whether one of its types has a logical type.
     """
 
     schema: Any
     named: Mapping[str, Any]
     is_joined: bool
+    has_logical_types: bool
 
 
 def parse(
@@ -109,7 +111,7 @@ def parse(
     for other in references:
         parser.know(other, is_fact=True)
     schema = parser.parsed(source)
-    return Parsed(_marked(schema, parser.named), parser.named, parser.is_joined)
+    return Parsed(_marked(schema, parser.named), parser.named, parser.is_joined, parser.has_logical_types)
 
 
 def marked(schema: Any) -> tuple[Any, dict[str, Any]]:
@@ -173,7 +175,7 @@ class _Parser:
         self._path: list[str] = []
         self._defaults: list[tuple[dict[str, Any], str, Role]] = []
         self.named: dict[str, Any] = {}
-        self.is_joined = False
+        self.is_joined = self.has_logical_types = False
 
     def know(self, schema: Any, space: str = "", *, is_own: bool = False, is_fact: bool = False) -> None:
         """Remember the definitions in a schema; the first of a name counts."""
@@ -320,7 +322,7 @@ class _Parser:
         parsed = {key: value for key, value in field.items() if key not in _REWRITTEN or key == "logicalType"}
         parsed["name"] = name
         parsed["type"] = self._of(self._required(field, "type"), space)
-        if aliases := self._aliases(field):
+        if "aliases" in field and (aliases := self._aliases(field)):
             parsed["aliases"] = aliases
         if "default" in field:
             parsed["default"] = field["default"]
@@ -342,6 +344,7 @@ class _Parser:
         logical = schema.get("logicalType")
         if isinstance(logical, str) and not logical.startswith(PRIVATE) and _UNDERLYING.get(logical, kind) == kind:
             parsed["logicalType"] = logical
+            self.has_logical_types = True
         if kind != "fixed":
             self._check_decimal(parsed)
         return parsed

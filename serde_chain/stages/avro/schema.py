@@ -107,7 +107,7 @@ class AvroSchema:
             *others, loaded = (*map(_schema, references), _schema(source))
             for each in (*others, loaded):
                 _check_size(each)
-            parsed, named, is_joined = parse(loaded, others, role=role, look_up=look_up)
+            parsed, named, is_joined, has_logical_types = parse(loaded, others, role=role, look_up=look_up)
         except ValueError as error:
             raise ValueError(f"not an Avro schema: {error}") from error
         except RecursionError:
@@ -121,7 +121,9 @@ class AvroSchema:
         excess = avro_bounds.excess_parts(parsed, named)
         unbounded = avro_bounds.needs_check(parsed, named, excess)
         text_ = _text(source, loaded, parsed, is_joined=is_joined)
-        return cls(parsed, readable(parsed), text_, str(name), named, unbounded, excess)
+        return cls(
+            parsed, readable(parsed) if has_logical_types else parsed, text_, str(name), named, unbounded, excess
+        )
 
     @cached_property
     def writable(self) -> Any:
