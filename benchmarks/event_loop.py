@@ -125,11 +125,13 @@ async def _watched() -> AsyncIterator[list[float]]:
     gc.freeze()
     watching = asyncio.create_task(watch())
     await asyncio.sleep(0)  # now it watches, also what comes before the next pause of the task
-    yield pauses
-    watching.cancel()
-    with suppress(asyncio.CancelledError):
-        await watching
-    gc.unfreeze()
+    try:
+        yield pauses
+    finally:
+        watching.cancel()
+        with suppress(asyncio.CancelledError):
+            await watching
+        gc.unfreeze()
 
 
 async def _all(deliveries: Iterable[Any]) -> None:

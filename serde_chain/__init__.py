@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from serde_chain.record import RecordContext as RecordContext
     from serde_chain.transfer import Transfer as Transfer
 else:
-    _names, _load, _ = _lazy_names(
+    _names, _load, _everything = _lazy_names(
         __name__,
         {
             ".base": "Data Deserializer Serializer StagePair",
@@ -73,4 +73,5 @@ else:
         # The clients name what to install when they are asked for; `from serde_chain import *` asks for none of them.
         from importlib.util import find_spec
 
-        return [name for name in _names if not name.endswith(("Consumer", "Producer")) or find_spec("confluent_kafka")]
+        has_client = find_spec("confluent_kafka") is not None
+        return [name for name in _names if has_client or not name.endswith(("Consumer", "Producer"))]

@@ -6,14 +6,13 @@ import time
 import uuid
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from payload_stores import forks
 from payload_stores.client_log import folded_log
 from payload_stores.errors import PayloadStoreError
 from payload_stores.kafka.errors import AUTHENTICATION, missing_topic, translated, unavailable
-from payload_stores.kafka.readers import IdleReaders, Position
+from payload_stores.kafka.readers import IdleReaders, Position, Reader
 from payload_stores.plugins import require
 
 if TYPE_CHECKING:
@@ -59,14 +58,6 @@ class TopicMetadata(NamedTuple):
 
     cluster: str
     partitions: int
-
-
-@dataclass(eq=False)
-class _Reader:
-    """A consumer in use, and the record that it returns next; None without an assignment, or at an end."""
-
-    consumer: Consumer
-    position: Position | None
 
 
 class Broker:
@@ -253,7 +244,7 @@ class Broker:
         raise unavailable(f"nothing came from the topic {name} within {self.timeout_s:g} s: {reason}", **where)
 
     @contextmanager
-    def _reader(self, wanted: Position | None = None, *, committed: bool = False) -> Iterator[_Reader]:
+    def _reader(self, wanted: Position | None = None, *, committed: bool = False) -> Iterator[Reader]:
         """A consumer, exclusive during a ``with`` block; those reading uncommitted records are reused.
 
         Args:
@@ -261,9 +252,8 @@ class Broker:
             committed: Whether to read committed records only.
         """
         self._check_open()
-        idle = self._idle
-        found = None if committed else idle.take(wanted)
-        if found is None:
+        reader = None if committed else self._idle.take(wanted)
+        if reader is None:
             # Not a group member: the name is never sent.
             isolation = "read_committed" if committed else "read_uncommitted"
             group = f"payloads-{uuid.uuid4().hex[:10]}"
@@ -271,10 +261,7 @@ class Broker:
             with self.errors("connect"):
                 consumer = require("confluent_kafka", "kafka").Consumer(self.settings(own))
             consumer.poll(0)  # as in `admin`
-            found = consumer, False
-        reader = _Reader(found[0], wanted if found[1] else None)
-        if not committed:
-            idle.lent.add(reader)
+            reader = Reader(consumer) if committed else self._idle.new(consumer)
         is_sound = False
         try:
             yield reader
@@ -283,11 +270,10 @@ class Broker:
             is_sound = True
             raise
         finally:
-            idle.lent.discard(reader)
             if is_sound and not committed:
-                idle.give(reader.consumer, reader.position)
+                self._idle.give(reader)
             else:
-                reader.consumer.close()
+                self._idle.drop(reader)
 
     @contextmanager
     def errors(self, doing: str, **where: str) -> Iterator[None]:

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import WeakSet
 
@@ -57,16 +58,21 @@ class _Coming(NamedTuple):
     reading: threading.Lock
 
 
-class IdleReaders:
-    """The idle consumers of one store. Thread-safe.
+@dataclass(eq=False)  # equal to no other, so that sets can have it
+class Reader:
+    """A consumer in use, and the record that it returns next; None without an assignment, or at an end."""
 
-    Attributes:
-        lent: Whatever holds a consumer that was taken, so that an interrupt cannot leave it here for ever.
-    """
+    consumer: Consumer
+    position: Position | None = None
+
+
+class IdleReaders:
+    """The idle consumers of one store, and how many are in use. Thread-safe."""
 
     def __init__(self) -> None:
-        self.lent: WeakSet[object] = WeakSet()
         self._lock = threading.Lock()
+        # Weak: one whose user was interrupted before it gave it back is not counted for ever.
+        self._lent: WeakSet[Reader] = WeakSet()
         self._idle: list[_Idle] = []
         self._coming: list[_Coming] = []
         self._timer: threading.Timer | None = None
@@ -116,44 +122,62 @@ class IdleReaders:
             if coming in self._coming:
                 self._coming.remove(coming)
 
-    def take(self, wanted: Position | None) -> tuple[Consumer, bool] | None:
+    def take(self, wanted: Position | None) -> Reader | None:
         """Take a consumer.
 
         Args:
             wanted: The first record to read; None for requests of metadata.
 
         Returns:
-            The consumer, and whether it is at the wanted record already; without an assignment otherwise. None if
-            a new one is better: each partition is read in its own order.
+            The consumer, at the wanted record already, or without an assignment. None if a new one is better: each
+            partition is read in its own order.
         """
         with self._lock:
             if not self._idle:
                 return None
             at = max(range(len(self._idle)), key=lambda at: _fitness(self._idle[at], wanted))
             is_there, is_free = _fitness(self._idle[at], wanted)[:2]
-            if not (is_there or is_free) and len(self._idle) + len(self.lent) < _MOST:
+            if not (is_there or is_free) and len(self._idle) + len(self._lent) < _MOST:
                 return None
             idle = self._idle.pop(at)
+            reader = self._lend(Reader(idle.consumer, wanted if is_there else None))
         if idle.position is not None and not is_there:
             idle.consumer.unassign()
-        return idle.consumer, is_there
+        return reader
 
-    def give(self, consumer: Consumer, position: Position | None) -> None:
-        """Return a consumer. Of too many, the one that is idle for the longest time is closed.
-
-        Args:
-            consumer: The consumer.
-            position: The next record that it returns; None to unassign it.
-        """
-        if position is None:
-            consumer.unassign()
+    def new(self, consumer: Consumer) -> Reader:
+        """A new consumer, in use."""
         with self._lock:
-            self._idle.append(_Idle(consumer, position, time.monotonic()))
-            excess = self._idle.pop(0) if self._is_closed or len(self._idle) > _MOST else None
-            if position is not None and not self._is_closed:
+            return self._lend(Reader(consumer))
+
+    def _lend(self, reader: Reader) -> Reader:
+        self._lent.add(reader)
+        return reader
+
+    def give(self, reader: Reader) -> None:
+        """Return a consumer; without a position, it is unassigned.
+
+        Of too many, one without a position is closed, otherwise the one that is idle for the longest time.
+        """
+        if reader.position is None:
+            reader.consumer.unassign()
+        excess = None
+        with self._lock:
+            self._lent.discard(reader)
+            self._idle.append(_Idle(reader.consumer, reader.position, time.monotonic()))
+            if self._is_closed or len(self._idle) > _MOST:
+                excess = min(self._idle, key=lambda each: (each.position is not None, each.since))
+                self._idle.remove(excess)
+            if reader.position is not None and not self._is_closed:
                 self._wait()
         if excess is not None:
             excess.consumer.close()
+
+    def drop(self, reader: Reader) -> None:
+        """Close a consumer that failed, or that reads committed records, instead of returning it."""
+        with self._lock:
+            self._lent.discard(reader)
+        reader.consumer.close()
 
     def consumers(self) -> list[Consumer]:
         """The idle consumers, without the lock, which another thread may have held at a fork."""
@@ -189,7 +213,7 @@ class IdleReaders:
             if any(each.position is not None for each in self._idle):
                 self._wait()
         for each in expired:
-            self.give(each.consumer, None)
+            self.give(Reader(each.consumer))
 
 
 def _fitness(idle: _Idle, wanted: Position | None) -> tuple[bool, bool, float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from copy import copy
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from payload_stores.errors import PayloadStoreError
@@ -199,10 +198,9 @@ class ClientChains(Generic[ChainT]):
 
     def _changed(self, change: Callable[[ChainT, bool], ChainT]) -> ClientChains[ChainT]:
         """The setup with each chain replaced; ``change`` also gets whether the chain is for keys."""
-        setup = copy(self)
-        setup.key = None if self.key is None else change(self.key, True)
-        setup.value = None if self.value is None else change(self.value, False)
-        return setup
+        key = None if self.key is None else change(self.key, True)
+        value = None if self.value is None else change(self.value, False)
+        return ClientChains(key, value, self.resolved, self.client, self.limit_ms)
 
     @property
     def _moving(self) -> list[SupportsUploads | SupportsFetch]:

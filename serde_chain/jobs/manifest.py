@@ -28,8 +28,13 @@ class Manifest:
         self.path = Path(f"serde-chain-sweep-{now}.jsonl").absolute() if path is None else Path(path)
         self._lock = threading.Lock()
         self._file: Any = None
-        if not os.access(self.path if self.path.exists() else self.path.parent, os.W_OK):
-            raise self._unwritable("no such folder, or not this user's")
+        path = Path(os.path.realpath(self.path))
+        if os.access(path, os.F_OK):  # Path.exists raises what it does not know
+            is_writable = os.access(path, os.W_OK) and not path.is_dir()
+        else:
+            is_writable = os.access(f"{path.parent}/.", os.W_OK | os.X_OK)
+        if not is_writable:
+            raise self._unwritable("a folder, in no folder, or not this user's")
 
     def note(self, reference: str, size: int, modified: datetime) -> None:
         """Write a line.

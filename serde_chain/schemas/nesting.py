@@ -34,7 +34,7 @@ def check_depth(value: Any, most: int = MAX_DEPTH) -> None:
 
 
 def _parts(whole: Any) -> Iterable[Any]:
-    if isinstance(whole, (dict, Mapping)):
+    if isinstance(whole, (dict, Mapping)):  # dict first: an abstract class is asked by Python code
         return whole.values()
     return whole if isinstance(whole, (list, tuple)) else ()
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from copy import copy
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from serde_chain import ConfigError, Consumer, Producer, RecordContext, Serializ
 from serde_chain.errors import JobError
 from serde_chain.jobs import shares
 from serde_chain.jobs.local import sweeping
+from serde_chain.jobs.manifest import Manifest
 from serde_chain.jobs.payload_folders import names_in, names_of
 from serde_chain.testing.services import KafkaBroker, S3Server
 from serde_chain.wire.kip1159 import MARKER
@@ -433,15 +434,28 @@ def test_a_manifest_in_a_missing_folder_ends_the_sweep_before_it_reads(
 ) -> None:
     send(topic, payload(0))
     done: list[str] = []
-    with pytest.raises(JobError, match=r"cannot be written to .*missing.*: no such folder, .*--manifest"):
+    with pytest.raises(JobError, match=r"cannot be written to .*missing.*: a folder, in no folder, .*--manifest"):
         sweep(
-            config,
-            topic,
-            delete=True,
-            manifest=tmp_path / "missing" / "list",
-            progress=lambda what, _: done.append(what),
+            config, topic, delete=True, manifest=tmp_path / "missing" / "list", progress=lambda *at: done.append(at[0])
         )
     assert not done
+
+
+def test_manifests_that_cannot_be_files(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    dangling = tmp_path / "dangling"
+    dangling.symlink_to(tmp_path / "missing" / "list")
+    for path in (tmp_path, file / "list", dangling, tmp_path / "missing" / "list"):
+        with pytest.raises(JobError, match="cannot be written"):
+            Manifest(path)
+    with pytest.raises(JobError, match="File name too long"):
+        Manifest(tmp_path / ("x" * 300)).note("memory:///t/1", 1, datetime.now(UTC))
+    named = tmp_path / "named"
+    named.symlink_to(tmp_path / "new")
+    for path in (file, named, Path("/dev/full")):
+        Manifest(path)
+    assert not (tmp_path / "new").exists()
 
 
 def test_all_named_topics_count_for_all_of_them(

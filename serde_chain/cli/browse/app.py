@@ -196,12 +196,12 @@ class Pages:
         if _filter(query):  # of the same form; a field that is filled in counts
             return RedirectResponse(f"{base}/search?{urlencode(asked_for)}", 303)
 
-        def read(patience: Patience) -> tuple[Page, list[Shown], TopicFacts]:
+        def read(patience: Patience) -> tuple[Page, list[Shown], dict[str, int | None], TopicFacts]:
             page = self._page(topic, request, patience)
             shown = [*self._decoded(topic, page.rows, patience, fetch="fetch" in query)]
-            return page, shown, self._topics.one(topic.name)
+            return page, shown, _references(shown), self._topics.one(topic.name)
 
-        page, shown, facts = await self._do(request, read)
+        page, shown, references, facts = await self._do(request, read)
         is_checked = "check" in query
         here = {**asked_for, **{name: query[name] for name in ("at", "to") if query.get(name)}}
         kept = {name: "1" for name in ("check", "fetch") if name in query}
@@ -215,7 +215,6 @@ class Pages:
         rows = _fitted(shown)
         misfit_too = {"misfit": "1"} if rows["misfit"] is not None and rows["misfit"].stages else {}
         fetched = sum(fetched_bytes(row.value) for row in page.rows)
-        references = _references(shown)
         return await self._drawn(
             request,
             "list.html",

@@ -284,7 +284,7 @@ class Outbox:
             return None if callback is None else (callback, *attempt.report)
         reason = NotSentError.of(error)
         if callback is None:
-            _log_failure(record.topic, reason)
+            _log_failure(record.topic, "sent", reason)
             return None
         message: Any = confluent_kafka.Message(
             topic=record.topic,
@@ -329,6 +329,11 @@ class Outbox:
         """Note a record that may be lost, although librdkafka would commit its transaction."""
         self.failure = error
         _log.error("%s may be lost: %s", "records" if topic is None else f"a record of {topic}", error.str())
+
+    def _log_undelivered(self, record: Outgoing, error: KafkaError | None, _message: Any) -> None:
+        """The callback of a record without one: logs the failure of one with an uploaded payload, once."""
+        if error is not None and error is not self.failure and record.made:
+            _log_failure(record.topic, "delivered", error)
 
     def _callback(self, record: Outgoing) -> OnDelivery | None:
         return self._on_delivery if record.on_delivery is None else record.on_delivery
@@ -385,7 +390,7 @@ class Outbox:
             elif record.made and self._sender is not None and _was_never_written(error, message):
                 self._sender.discard(record.made)
             callback = self._callback(record)
-            callback = partial(_tell, record) if callback is None else callback
+            callback = partial(self._log_undelivered, record) if callback is None else callback
             # No call may come between: the callback would be called twice, or never.
             attempt.is_reported = True
             callback(error, message)
@@ -424,13 +429,7 @@ def _was_never_written(error: KafkaError, message: Any) -> bool:
     return error.code() in _NEVER_WRITTEN
 
 
-def _tell(record: Outgoing, error: KafkaError | None, _message: Any) -> None:
-    """The callback of a record without one: it is logged if its payload was uploaded, and it was not delivered."""
-    if error is not None and record.made:
-        _log_failure(record.topic, error)
-
-
-def _log_failure(topic: str, error: KafkaError) -> None:
+def _log_failure(topic: str, what: str, error: KafkaError) -> None:
     purged = KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT  # noqa: SLF001, their documented names
     level = logging.INFO if error.code() in purged else logging.ERROR
-    _log.log(level, "a record of %s was not sent: %s", topic, error.str())
+    _log.log(level, "a record of %s was not %s: %s", topic, what, error.str())

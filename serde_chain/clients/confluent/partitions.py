@@ -309,7 +309,8 @@ class PartitionReader:
     def batches(self, topic: str, where: Mapping[int, tuple[int, int]], *, follow: bool = False) -> Iterator[list[Any]]:
         """The records of some partitions as they arrive, in offset order within each partition.
 
-        At most a hundred at a time, and only fetched ones, whose bytes ``queued.max.messages.kbytes`` bounds.
+        No call waits for a second record, so their bytes are at most those of the client's queue, which are
+        ``queued.max.messages.kbytes`` and a fetch. Meanwhile the queue is filled again.
 
         A reader has one position: another call of this, `read` or `assign` ends this one.
 

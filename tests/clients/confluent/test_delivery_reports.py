@@ -118,6 +118,18 @@ def test_a_callback_gets_an_error(
     assert f"a record of {topic} may be lost" in caplog.text
 
 
+@pytest.mark.parametrize("chain", CHAINS)
+def test_without_a_callback_it_is_logged_once(
+    topic: str, config: dict[str, Any], caplog: pytest.LogCaptureFixture, chain: str
+) -> None:
+    with Producer({**config, **CHAINS[chain]}) as producer:
+        for key in KEYS:
+            producer.produce(topic, b"x" * 200, key)
+        assert producer.flush(SECONDS) == 0
+    told = [record.getMessage() for record in caplog.records if record.name == "serde_chain"]
+    assert [text.partition(":")[0] for text in told] == [f"a record of {topic} may be lost"]
+
+
 def test_a_future_gets_it(topic: str, config: dict[str, Any]) -> None:
     async def run() -> list[Any]:
         async with AsyncProducer(config) as producer:

@@ -51,7 +51,7 @@ def test_the_payload_of_a_record_for_a_missing_topic_is_deleted(
         assert producer.flush(8) == 0
     assert reports == ["UNKNOWN_TOPIC_OR_PART"] * has_callback
     told = [record.getMessage() for record in caplog.records if record.name == "serde_chain"]
-    assert told == [f"a record of {topic} was not sent: Broker: Unknown topic or partition"] * (not has_callback)
+    assert told == [f"a record of {topic} was not delivered: Broker: Unknown topic or partition"] * (not has_callback)
     assert list((tmp_path / topic).iterdir()) == []
 
 

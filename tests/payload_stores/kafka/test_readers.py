@@ -15,7 +15,7 @@ import pytest
 
 from payload_stores.errors import PayloadNotFoundError
 from payload_stores.kafka import readers
-from payload_stores.kafka.readers import IdleReaders, Position
+from payload_stores.kafka.readers import IdleReaders, Position, Reader
 from serde_chain.testing.services import KafkaBroker
 from tests.interrupts import interrupted_at
 from tests.payload_stores.kafka.conftest import NewStore
@@ -32,7 +32,7 @@ def takes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     def noted(self: IdleReaders, wanted: Position | None) -> Any:
         found = take(self, wanted)
         if wanted is not None:
-            seen.append(found is not None and found[1])
+            seen.append(found is not None and found.position is not None)
         return found
 
     monkeypatch.setattr(IdleReaders, "take", noted)
@@ -223,35 +223,63 @@ def test_an_interrupted_wait_is_forgotten(idle: IdleReaders, monkeypatch: pytest
 class _Consumer:
     def __init__(self) -> None:
         self.closed = self.unassigned = 0
+        self.on_unassign: Callable[[], object] = int
 
     def close(self) -> None:
         self.closed += 1
 
     def unassign(self) -> None:
         self.unassigned += 1
+        self.on_unassign()
+
+
+def _given(idle: IdleReaders, count: int) -> list[Any]:
+    """Idle consumers, each at the beginning of a partition of its own."""
+    consumers: list[Any] = [_Consumer() for _ in range(count)]
+    for partition, consumer in enumerate(consumers):
+        idle.give(Reader(consumer, Position("t", partition, 0)))
+    return consumers
 
 
 def test_of_too_many_consumers_the_oldest_is_closed(idle: IdleReaders) -> None:
     """The one that was just used is where the next payload begins."""
-    consumers: Any = [_Consumer() for _ in range(readers._MOST + 1)]
-    for partition, consumer in enumerate(consumers):
-        idle.give(consumer, Position("t", partition, 0))
+    consumers = _given(idle, readers._MOST + 1)
     assert [consumer.closed for consumer in consumers] == [1] + [0] * readers._MOST
-    assert idle.take(Position("t", readers._MOST, 0)) == (consumers[-1], True)
+    reader = idle.take(Position("t", readers._MOST, 0))
+    assert reader is not None
+    assert (reader.consumer, reader.position) == (consumers[-1], Position("t", readers._MOST, 0))
+
+
+def test_of_too_many_consumers_one_without_a_position_is_closed_first(idle: IdleReaders) -> None:
+    consumers = _given(idle, readers._MOST)
+    bare: Any = _Consumer()
+    idle.give(Reader(bare))
+    assert [consumer.closed for consumer in (*consumers, bare)] == [0] * readers._MOST + [1]
 
 
 def test_consumers_in_use_count(idle: IdleReaders) -> None:
     """Otherwise several at a time would each connect a new one, and close as many, although old ones are idle."""
-    consumers: Any = [_Consumer() for _ in range(readers._MOST)]
-    for partition, consumer in enumerate(consumers):
-        idle.give(consumer, Position("t", partition, 0))
-    lent = [threading.Event() for _ in range(4)]
-    for at, holder in enumerate(lent):
-        assert idle.take(Position("u", at, 0)) == (consumers[at], False)
-        idle.lent.add(holder)
-    assert [consumer.unassigned for consumer in consumers[:5]] == [1, 1, 1, 1, 0]
-    del holder, lent  # as after an interrupt
+    consumers = _given(idle, readers._MOST)
+    meanwhile: list[Reader | None] = []
+    # Another thread takes one before the first has been unassigned.
+    consumers[0].on_unassign = lambda: meanwhile.append(idle.take(Position("u", 1, 0)))
+    first = idle.take(Position("u", 0, 0))
+    lent = [first, *meanwhile]
+    assert [reader.consumer for reader in lent if reader] == consumers[:2]
+    assert all(reader.position is None for reader in lent if reader)
+    assert [consumer.unassigned for consumer in consumers[:3]] == [1, 1, 0]
+    del first, lent
+    meanwhile.clear()  # as after an interrupt: nobody gives them back
     assert idle.take(Position("u", 4, 0)) is None
+
+
+def test_a_failed_consumer_no_longer_counts(idle: IdleReaders) -> None:
+    consumers = _given(idle, readers._MOST)
+    reader = idle.take(Position("u", 0, 0))
+    assert reader is not None
+    idle.drop(reader)
+    assert consumers[0].closed == 1
+    assert idle.take(Position("u", 0, 0)) is None
 
 
 def test_the_closest_consumer_is_taken(broker: KafkaBroker, idle: IdleReaders) -> None:
@@ -260,9 +288,11 @@ def test_the_closest_consumer_is_taken(broker: KafkaBroker, idle: IdleReaders) -
         offset: confluent_kafka.Consumer({**broker.client_config(), "group.id": "none"}) for offset in (6, 9, 7, 11)
     }
     for offset, consumer in consumers.items():
-        idle.give(consumer, Position("t", 0, offset))
-    assert idle.take(Position("t", 0, 10)) == (consumers.pop(9), True)
-    assert idle.take(Position("t", 0, 10)) == (consumers.pop(7), True)
+        idle.give(Reader(consumer, Position("t", 0, offset)))
+    for offset in (9, 7):
+        reader = idle.take(Position("t", 0, 10))
+        assert reader is not None
+        assert (reader.consumer, reader.position) == (consumers.pop(offset), Position("t", 0, 10))
 
 
 def test_only_positions_just_before_lead_to_a_record() -> None:

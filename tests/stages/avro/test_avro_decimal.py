@@ -11,6 +11,7 @@ import pytest
 
 from serde_chain import ConfigError, DecodeError, DeserializerChain, EncodeError, SerializerChain
 from serde_chain.arrow import Batch
+from serde_chain.stages.avro.schema import AvroSchema
 
 BYTES = {"type": "bytes", "logicalType": "decimal", "precision": 10, "scale": 2}
 FIXED = {"type": "fixed", "name": "F", "size": 16, "logicalType": "decimal", "precision": 10, "scale": 2}
@@ -29,6 +30,35 @@ def sized(data: bytes) -> bytes:
     buffer = io.BytesIO()
     fastavro.schemaless_writer(buffer, "bytes", data)
     return buffer.getvalue()
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        BYTES,
+        FIXED,
+        {"type": "int", "logicalType": "time-millis"},
+        {"type": "array", "items": BYTES},
+        {"type": "map", "values": BYTES},
+        ["null", BYTES],
+        {"type": "record", "name": "Inner", "fields": [{"name": "amount", "type": BYTES}]},
+        "Elsewhere",
+    ],
+    ids=["bytes", "fixed", "time", "item", "map", "branch", "record", "elsewhere"],
+)
+def test_logical_types_are_found_wherever_they_are(kind: Any) -> None:
+    """Only a schema with one is prepared for reading: others are read as fastavro reads them."""
+    elsewhere = {**record(BYTES), "name": "Elsewhere"}
+    for schema in (
+        AvroSchema.parse(record(kind), [json.dumps(elsewhere)]),
+        AvroSchema.parse(record(kind), look_up=lambda _: elsewhere),
+    ):
+        assert schema.readable != schema.parsed
+
+
+def test_a_schema_without_logical_types_is_read_as_it_is() -> None:
+    schema = AvroSchema.parse(record("bytes"))
+    assert schema.readable is schema.parsed
 
 
 @pytest.mark.parametrize(
