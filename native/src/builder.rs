@@ -7,77 +7,8 @@ use std::mem;
 use crate::interface::{ArrowArray, Buffer, exported};
 use crate::layout::Layout;
 use crate::pool::{Item, give, reserved};
+use crate::validity::{Bits, Validity};
 use crate::wire::{Refused, Result};
-
-/// A bitmap, least significant bit first.
-#[derive(Default)]
-pub struct Bits {
-    data: Vec<u8>,
-    len: usize,
-    unset: usize,
-}
-
-impl Bits {
-    #[inline]
-    pub fn push(&mut self, bit: bool) {
-        if self.len & 7 == 0 {
-            self.data.push(0);
-        }
-        if bit {
-            self.data[self.len >> 3] |= 1 << (self.len & 7);
-        } else {
-            self.unset += 1;
-        }
-        self.len += 1;
-    }
-
-    fn truncate(&mut self, len: usize) {
-        while self.len > len {
-            self.len -= 1;
-            let (byte, bit) = (self.len >> 3, 1u8 << (self.len & 7));
-            if self.data[byte] & bit == 0 {
-                self.unset -= 1;
-            }
-            self.data[byte] &= !bit;
-        }
-        self.data.truncate(self.len.div_ceil(8));
-    }
-}
-
-/// Which entries are valid; no bitmap before the first null.
-#[derive(Default)]
-pub struct Validity(Option<Bits>);
-
-impl Validity {
-    /// The bitmap, if there is a null, and the number of nulls.
-    pub fn into_parts(self) -> (Option<Vec<u8>>, i64) {
-        match self.0 {
-            Some(bits) if bits.unset > 0 => (Some(bits.data), bits.unset as i64),
-            _ => (None, 0),
-        }
-    }
-
-    #[inline]
-    fn valid(&mut self) {
-        if let Some(bits) = &mut self.0 {
-            bits.push(true);
-        }
-    }
-
-    fn null(&mut self, len: usize) {
-        let bits = self.0.get_or_insert_with(|| Bits { data: vec![0xFF; len / 8], len: len & !7, unset: 0 });
-        while bits.len < len {
-            bits.push(true);
-        }
-        bits.push(false);
-    }
-
-    fn truncate(&mut self, len: usize) {
-        if let Some(bits) = &mut self.0 {
-            bits.truncate(len);
-        }
-    }
-}
 
 /// Strings or bytes.
 pub struct Binary {
@@ -301,7 +232,7 @@ impl Builder {
                 (array.null_count, array.n_buffers) = (len as i64, 0);
                 array
             }
-            Values::Bool(bits) => leaf(validity, Buffer::new(bits.data)),
+            Values::Bool(bits) => leaf(validity, Buffer::new(bits.into_bytes())),
             Values::I32(values) => leaf(validity, Buffer::new(values)),
             Values::I64(values) => leaf(validity, Buffer::new(values)),
             Values::F32(values) => leaf(validity, Buffer::new(values)),

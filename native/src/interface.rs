@@ -9,8 +9,8 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyTuple};
 
-use crate::builder::Validity;
 use crate::pool::{Item, Memory, Place, give, reserved};
+use crate::validity::Validity;
 
 pub const ARRAY: &CStr = c"arrow_array";
 

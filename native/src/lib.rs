@@ -15,6 +15,7 @@ mod pairs;
 mod plan;
 mod pool;
 mod schema;
+mod validity;
 mod wire;
 
 use pyo3::prelude::*;
