@@ -1,7 +1,7 @@
 """``AsyncProducer`` against ``Producer`` with large payloads, and the longest blocking of the event loop.
 
-Threads that hash keep more cores busy than there are, so the system lets the loop's thread wait too, whoever starts
-them. So its pauses are compared with those of the same work by hand, in as many threads.
+With more hashing threads than cores, the loop's thread has to wait for a core, with any client. So its pauses are
+compared with those of the same work by hand, in as many threads.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from serde_chain.record import RecordContext as RecordContext
     from serde_chain.transfer import Transfer as Transfer
 else:
-    _names, _load, _everything = _lazy_names(
+    _names, _load = _lazy_names(
         __name__,
         {
             ".base": "Data Deserializer Serializer StagePair",
@@ -64,7 +64,7 @@ else:
             ".record": "RecordContext",
             ".transfer": "Transfer",
         },
-    )
+    )[:2]
 
     def __getattr__(name: str) -> object:
         return __dir__() if name == "__all__" else _load(name)

@@ -98,7 +98,7 @@ def pytest_collection(session: pytest.Session) -> Iterator[None]:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: Any) -> None:
-    """Tell a wrong path or name of a test, of which pytest-xdist only says that no tests ran."""
+    """Report a wrong path or name of a test, for which pytest-xdist reports only that no tests ran."""
     wrong = getattr(node, "workeroutput", {}).get("wrong")
     if wrong is not None:
         raise pytest.UsageError(wrong)

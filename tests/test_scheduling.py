@@ -53,7 +53,7 @@ def start(*arguments: str) -> "subprocess.Popen[str]":
 
 @pytest.mark.full
 @pytest.mark.parametrize("wrong", ["tests/no_such.py", "tests/test_record.py::test_no_such"])
-def test_a_wrong_path_is_told(wrong: str) -> None:
+def test_a_wrong_path_is_reported(wrong: str) -> None:
     with start(wrong) as run:
         output, _ = run.communicate(timeout=60)
     assert (run.returncode, "not found" in output) == (pytest.ExitCode.USAGE_ERROR, True), output

@@ -330,9 +330,9 @@ class Outbox:
         self.failure = error
         _log.error("%s may be lost: %s", "records" if topic is None else f"a record of {topic}", error.str())
 
-    def _log_undelivered(self, record: Outgoing, error: KafkaError | None, _message: Any) -> None:
-        """The callback of a record without one: logs the failure of one with an uploaded payload, once."""
-        if error is not None and error is not self.failure and record.made:
+    def _log_undelivered(self, record: Outgoing, error: KafkaError, _message: Any) -> None:
+        """The callback of a failed record without one: logs it, once, if its payload was uploaded."""
+        if error is not self.failure and record.made:
             _log_failure(record.topic, "delivered", error)
 
     def _callback(self, record: Outgoing) -> OnDelivery | None:
@@ -390,7 +390,8 @@ class Outbox:
             elif record.made and self._sender is not None and _was_never_written(error, message):
                 self._sender.discard(record.made)
             callback = self._callback(record)
-            callback = partial(self._log_undelivered, record) if callback is None else callback
+            instead = _ignore if error is None else partial(self._log_undelivered, record)
+            callback = instead if callback is None else callback
             # No call may come between: the callback would be called twice, or never.
             attempt.is_reported = True
             callback(error, message)
@@ -427,6 +428,10 @@ def _was_never_written(error: KafkaError, message: Any) -> bool:
         # With a partition, it may have been written and be waiting for a retry because the response was lost.
         return message.partition() in {None, -1}
     return error.code() in _NEVER_WRITTEN
+
+
+def _ignore(_error: KafkaError | None, _message: Any) -> None:
+    """The callback of delivered records without one."""
 
 
 def _log_failure(topic: str, what: str, error: KafkaError) -> None:

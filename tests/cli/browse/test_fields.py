@@ -34,7 +34,7 @@ def test_images_are_fetched_for_a_list_on_request(open_pages: OpenPages, config:
     image = ask(address.replace("&amp;", "&"))
     assert (image.body, image.headers["content-type"]) == (PICTURE, "image/png")
     assert "Show the fields" not in page
-    assert "Ask whether" not in page  # there would be no answer: what is fetched has no reference any more
+    assert "Ask whether" not in page  # fetched fields are no longer references
 
 
 def test_each_reference_of_a_field_is_checked(

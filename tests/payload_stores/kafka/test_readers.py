@@ -269,7 +269,7 @@ def test_consumers_in_use_count(idle: IdleReaders) -> None:
     assert all(reader.position is None for reader in lent if reader)
     assert [consumer.unassigned for consumer in consumers[:3]] == [1, 1, 0]
     del first, lent
-    meanwhile.clear()  # as after an interrupt: nobody gives them back
+    meanwhile.clear()  # never returned, as after an interrupt
     assert idle.take(Position("u", 4, 0)) is None
 
 
