@@ -40,10 +40,19 @@ class Position(NamedTuple):
         return self[:2] == wanted[:2] and 0 <= wanted.offset - self.offset <= _MOST_BETWEEN
 
 
-class _Idle(NamedTuple):
+@dataclass(eq=False)  # equal to no other, so that sets can have it
+class Reader:
+    """A consumer.
+
+    Attributes:
+        consumer: The client's.
+        position: The record that it returns next; None without an assignment, or at an end.
+        since: When it became idle, by the monotonic clock, in seconds.
+    """
+
     consumer: Consumer
-    position: Position | None  # None without an assignment
-    since: float
+    position: Position | None = None
+    since: float = 0.0
 
 
 class _Coming(NamedTuple):
@@ -58,14 +67,6 @@ class _Coming(NamedTuple):
     reading: threading.Lock
 
 
-@dataclass(eq=False)  # equal to no other, so that sets can have it
-class Reader:
-    """A consumer in use, and the record that it returns next; None without an assignment, or at an end."""
-
-    consumer: Consumer
-    position: Position | None = None
-
-
 class IdleReaders:
     """The idle consumers of one store, and how many are in use. Thread-safe."""
 
@@ -73,7 +74,7 @@ class IdleReaders:
         self._lock = threading.Lock()
         # Weak: one whose user was interrupted before it gave it back is not counted for ever.
         self._lent: WeakSet[Reader] = WeakSet()
-        self._idle: list[_Idle] = []
+        self._idle: list[Reader] = []
         self._coming: list[_Coming] = []
         self._timer: threading.Timer | None = None
         self._is_closed = False
@@ -139,19 +140,20 @@ class IdleReaders:
             is_there, is_free = _fitness(self._idle[at], wanted)[:2]
             if not (is_there or is_free) and len(self._idle) + len(self._lent) < _MOST:
                 return None
-            idle = self._idle.pop(at)
-            reader = self._lend(Reader(idle.consumer, wanted if is_there else None))
-        if idle.position is not None and not is_there:
-            idle.consumer.unassign()
+            reader = self._idle.pop(at)
+            self._lent.add(reader)
+        if is_there:
+            reader.position = wanted
+        elif reader.position is not None:
+            reader.position = None
+            reader.consumer.unassign()
         return reader
 
     def new(self, consumer: Consumer) -> Reader:
         """A new consumer, in use."""
+        reader = Reader(consumer)
         with self._lock:
-            return self._lend(Reader(consumer))
-
-    def _lend(self, reader: Reader) -> Reader:
-        self._lent.add(reader)
+            self._lent.add(reader)
         return reader
 
     def give(self, reader: Reader) -> None:
@@ -164,7 +166,8 @@ class IdleReaders:
         excess = None
         with self._lock:
             self._lent.discard(reader)
-            self._idle.append(_Idle(reader.consumer, reader.position, time.monotonic()))
+            reader.since = time.monotonic()
+            self._idle.append(reader)
             if self._is_closed or len(self._idle) > _MOST:
                 excess = min(self._idle, key=lambda each: (each.position is not None, each.since))
                 self._idle.remove(excess)
@@ -213,10 +216,11 @@ class IdleReaders:
             if any(each.position is not None for each in self._idle):
                 self._wait()
         for each in expired:
-            self.give(Reader(each.consumer))
+            each.position = None
+            self.give(each)
 
 
-def _fitness(idle: _Idle, wanted: Position | None) -> tuple[bool, bool, float]:
+def _fitness(idle: Reader, wanted: Position | None) -> tuple[bool, bool, float]:
     """The best one is at the wanted record, or closest before it; the next best has no position; then the oldest.
 
     Several that follow each other through a partition would each fetch all of it.
