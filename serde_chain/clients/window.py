@@ -66,6 +66,7 @@ class Window:
         paused: Topics and partitions whose messages wait.
         is_in_use: Whether a call that delivers records is running. Set and reset without a Python call between, so that
             no interrupt leaves it set.
+        places: The assigned topics and partitions, or more; empty if not known. Grown before messages of them come.
         drops: Counts drops and pauses of messages, so that a call that serves callbacks can notice them.
         taken: Offset of the last message that left after delivery or report, by topic, then by partition: each
             message's topic is a new string, and hashing it would dominate the cost. Always the same dictionaries.
@@ -85,30 +86,30 @@ class Window:
         self.drops = 0
         self.is_in_use = False
         self.paused: set[Place] = set()
+        self.places: set[Place] = set()
         self.taken: defaultdict[str | None, dict[int | None, int]] = defaultdict(dict)
         self.torn = 0
-        self._topics: set[str] = set()
         self._wary_until = 0.0
         self._last: tuple[Sequence[Any], Sequence[Any]] = ((), ())
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
         """Add what the client's ``poll`` returns, if it is a message."""
-        self._fetch(lambda seconds: filter(_IS_THERE, map(poll, (seconds,))), 1, timeout)
+        self._fetch(lambda seconds: (filter(_IS_THERE, map(poll, (seconds,))),), 1, timeout)
 
     def fetch_several(self, consume: Callable[[int, float], Iterable[Any]], most: int, timeout: float) -> None:
         """Add what the client's ``consume`` returns."""
-        self._fetch(lambda seconds: itertools.chain.from_iterable(map(consume, (most,), (seconds,))), most, timeout)
+        self._fetch(lambda seconds: map(consume, (most,), (seconds,)), most, timeout)
 
-    def _fetch(self, call: Callable[[float], Iterable[Any]], most: int, timeout: float) -> None:
-        """Add what a call of the client returns, of up to ``most`` messages."""
+    def _fetch(self, call: Callable[[float], Iterable[Iterable[Any]]], most: int, timeout: float) -> None:
+        """Add what a call of the client returns, of up to ``most`` messages: the only item of an iterable."""
         until = deadline(timeout)
         count = len(self.messages)
         while True:
             is_wary = self.is_wary()
-            # extend, filter and map call each other in C, where no signal handler runs: an assignment in between could
-            # be interrupted with the message in no list.
+            # any, extend, filter and map call each other in C, where no signal handler runs: an assignment in between
+            # could be interrupted with the message in no list.
             try:
-                self.messages.extend(call(0 if is_wary else timeout))
+                any(map(self.messages.extend, call(0 if is_wary else timeout)))
             except BaseException:
                 self.torn += most
                 self.be_wary()
@@ -147,9 +148,11 @@ class Window:
             return self.messages[0] if self.messages else None
         return next(self.waiting(), None)
 
-    def expect(self, topics: Iterable[str]) -> None:
-        """Note topics, or patterns of topics, from which messages may come from now on."""
-        self._topics.update(topics)
+    def lose(self, places: Collection[Place] | None) -> None:
+        """Forget partitions that are no longer assigned, and their messages; all messages if none are named."""
+        self.drop(places)
+        if not self.given and places is not None:  # delivered ones may be of these partitions
+            self.places = self.places.difference(places)
 
     def take_in_hand(self, records: list[Any], decoded: list[Any]) -> None:
         """Deliver records one by one from now on. Only after :meth:`settle`.
@@ -233,11 +236,11 @@ class Window:
 
     def _last_at_each_place(self, messages: Sequence[Any]) -> Sequence[Any]:
         """The last message of each partition, which may be an error."""
-        if len(messages) < 2:
-            return messages
+        if len(messages) < 2 or len(self.places) == 1:
+            return messages[-1:]
         kind = type(messages[0])  # its methods cost a third of calls by name
         partitions = [*map(kind.partition, messages)]
-        if len(self._topics) != 1 or any(topic.startswith("^") for topic in self._topics):
+        if len({topic for topic, _ in self.places}) != 1:
             places = zip(map(kind.topic, messages), partitions, strict=True)
             return [*dict(zip(places, messages, strict=True)).values()]
         # A topic is a new string for each message, and hashing it costs most.

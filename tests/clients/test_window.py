@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from serde_chain.clients.window import Window
+from serde_chain.clients.window import Place, Window
 from tests.interrupts import interrupted_at
 
 
@@ -173,17 +173,32 @@ def test_in_hand_is_nothing_after_a_change_of_the_partitions(act: Any) -> None:
 def test_the_last_record_of_each_partition_counts() -> None:
     records = [message(0, 0), message(1, 5), message(0, 1)]
     other = Message(topic="u", partition=0, offset=7, value=b"v")
-    for topics, given, last in (
-        ({"t"}, records, [records[2], records[1]]),
-        ({"t"}, records[:1] + records[2:], [records[2]]),
-        ({"t", "u"}, [*records, other], [records[2], records[1], other]),
-        ({"^[tu]"}, [*records, other], [records[2], records[1], other]),
+    cases: list[tuple[set[Place], list[Any], list[Any]]] = [
+        ({("t", 0), ("t", 1)}, records, [records[2], records[1]]),
+        ({("t", 0), ("t", 1)}, records[:1] + records[2:], [records[2]]),
+        ({("t", 0)}, records[:1] + records[2:], [records[2]]),
+        ({("t", 0), ("t", 1), ("u", 0)}, [*records, other], [records[2], records[1], other]),
         (set(), [*records, other], [records[2], records[1], other]),
-    ):
+    ]
+    for places, given, last in cases:
         window = Window()
-        window.expect(topics)
+        window.places = places
         window.given = given
         assert list(window.last_given()) == last
+
+
+def test_a_lost_partition_counts_as_long_as_its_records_are_delivered() -> None:
+    window = Window()
+    window.places = {("t", 0), ("t", 1)}
+    records = [message(0, 0), message(1, 5), message(0, 1)]
+    window.messages += records
+    window.given = records[:2]
+    window.lose({("t", 1)})
+    assert list(window.last_given()) == records[:2]
+    window.settle()
+    assert list(window.waiting()) == records[2:]
+    window.lose({("t", 1)})
+    assert window.places == {("t", 0)}
 
 
 def test_what_an_interrupted_call_has_begun_to_remove_is_not_taken_back() -> None:
@@ -204,10 +219,10 @@ def test_what_an_interrupted_call_has_begun_to_remove_is_not_taken_back() -> Non
             break
 
 
-@pytest.mark.parametrize("topics", [["a"], ["a", "b"]])
-def test_an_error_behind_the_last_record_of_a_partition_does_not_count(topics: list[str]) -> None:
+@pytest.mark.parametrize("more", ["a", "b"])
+def test_an_error_behind_the_last_record_of_a_partition_does_not_count(more: str) -> None:
     window = Window()
-    window.expect(topics)
+    window.places = {("a", 0), ("a", 1), ("a", 2), (more, 2)}
     end = KafkaError(KafkaError._PARTITION_EOF)
     records: list[Any] = [Message(topic="a", partition=of, offset=at) for at, of in enumerate((0, 1, 0, 1))]
     errors: list[Any] = [Message(topic="a", partition=of, offset=9, error=end) for of in (0, 2)]

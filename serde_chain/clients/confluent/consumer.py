@@ -274,7 +274,7 @@ class Consumer(Generic[ValueT]):
     def _drop(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Forget all state of lost partitions; of all partitions if none are named."""
         places = None if partitions is None else {_place(partition) for partition in partitions}
-        self._window.drop(places)
+        self._window.lose(places)
         self._window.paused = set() if places is None else self._window.paused - places
         self._backoff.forget(places)
         self._rewind.forget(places)
@@ -291,6 +291,11 @@ class Consumer(Generic[ValueT]):
             if not (callback is None or callable(callback)):
                 raise TypeError(f"{name} expects a callable")
 
+        def take(_consumer: object, partitions: list[TopicPartition]) -> None:
+            self._window.places |= _places(partitions)
+            if on_assign is not None:
+                on_assign(self, partitions)
+
         def revoke(_consumer: object, partitions: list[TopicPartition]) -> None:
             self._backoff.let_go(set(map(_place, partitions)))
             self._drop(partitions)
@@ -303,13 +308,10 @@ class Consumer(Generic[ValueT]):
             if on_lost is not None:
                 on_lost(self, partitions)
 
-        callbacks: dict[str, Any] = {"on_revoke": revoke}
-        if on_assign is not None:
-            callbacks["on_assign"] = lambda _consumer, partitions: on_assign(self, partitions)
+        callbacks: dict[str, Any] = {"on_assign": take, "on_revoke": revoke}
         if on_lost is not None:
             callbacks["on_lost"] = lose
         self._consumer.subscribe(topics, **callbacks)
-        self._window.expect(topics)
 
     def unsubscribe(self) -> None:
         """End the subscription."""
@@ -322,9 +324,11 @@ class Consumer(Generic[ValueT]):
         """Assign partitions manually."""
         self._loop.store_given()
         self._backoff.let_go()
+        places = _places(partitions)
+        self._window.places |= places
         self._consumer.assign(partitions)
-        self._window.expect(partition.topic for partition in partitions)
         self._drop()
+        self._window.places = places
         # Nothing to rewind; for a moment, the client's position is still that of the former assignment.
         self._window.torn = 0
         self._rewind.note_start(partitions)
@@ -338,8 +342,8 @@ class Consumer(Generic[ValueT]):
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Assign more partitions."""
+        self._window.places |= _places(partitions)
         self._consumer.incremental_assign(partitions)
-        self._window.expect(partition.topic for partition in partitions)
         self._rewind.note_start(partitions)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
@@ -505,3 +509,8 @@ class Consumer(Generic[ValueT]):
 
 def _place(partition: TopicPartition) -> Place:
     return partition.topic, partition.partition
+
+
+def _places(partitions: Iterable[object]) -> set[Place]:
+    """The places of partitions; the client refuses all else."""
+    return {_place(partition) for partition in partitions if isinstance(partition, TopicPartition)}

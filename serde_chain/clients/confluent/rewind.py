@@ -82,7 +82,9 @@ class Rewind:
         assigned = self._client.assignment()
         ends = window.ends()
         # A rebalance callback may have been interrupted, too.
-        if gone := ends.keys() - {(each.topic, each.partition) for each in assigned}:
+        places = {(each.topic, each.partition) for each in assigned}
+        window.places |= places
+        if gone := ends.keys() - places:
             window.drop(gone)
             self.forget(gone)
         for position in self._client.position(assigned):

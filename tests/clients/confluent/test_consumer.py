@@ -195,6 +195,27 @@ def test_what_was_fetched_is_dropped_when_its_partition_goes(
     assert consumer.assignment() == []
 
 
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_offsets_of_all_assigned_partitions_are_stored(
+    broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer", *, in_steps: bool
+) -> None:
+    topic = new_topic(partitions=2)
+    consumer = new_consumer({"enable.auto.commit": False})
+    first, second = (TopicPartition(topic, number, 0) for number in range(2))
+    if in_steps:
+        consumer.assign([first])
+        consumer.incremental_assign([second])
+    else:
+        consumer.subscribe([topic])
+        assert consumer.consume(1, 5) == []
+    for number in range(2):
+        fill(broker, topic, GOOD, number)
+    time.sleep(0.5)  # for records of both in one batch
+    assert len(read(consumer, 2 * len(GOOD), 100)) == 2 * len(GOOD)
+    consumer.commit(asynchronous=False)
+    assert [found.offset for found in consumer.committed([first, second], 30)] == [len(GOOD)] * 2
+
+
 def test_a_rebalance_hands_over_each_record_once(
     broker: KafkaBroker, new_topic: "NewTopic", new_consumer: "NewConsumer"
 ) -> None:
