@@ -12,8 +12,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, cast
 
 from payload_stores.plugins import Catalogue, PluginName, configure, declared, make
-from serde_chain import bakdata_config
-from serde_chain.base import Deserializer, Serializer, Stage, SupportsBuild, SupportsConfigure
+from serde_chain import bakdata_config, base
+from serde_chain.base import Deserializer, Serializer, Stage
 from serde_chain.base.kinds import is_stage
 from serde_chain.errors import ConfigError, DecodeError, SerializationError
 from serde_chain.record import KEY, VALUE, Context
@@ -354,10 +354,10 @@ class ConfiguredStage:
             if issubclass(stage, Stage):
                 item.check(self.options)
             # Classes without `configure` take their options as arguments, as Confluent's serializers do.
-            arguments = {} if issubclass(stage, SupportsConfigure) else item.options
+            arguments = {} if issubclass(stage, base.SupportsConfigure) else item.options
             hint = "Pass an instance, or a class that takes its settings in configure(config, is_key)"
             stage = make(stage, item.label, arguments, hint=hint)
-            if isinstance(stage, SupportsConfigure):
+            if isinstance(stage, base.SupportsConfigure):
                 own = dict(self.settings)  # which a stage may change
                 with self.named_as_written():
                     configure(stage, item.label, own, self.is_key, signature="configure(self, config, is_key)")
@@ -365,7 +365,7 @@ class ConfiguredStage:
             raise ConfigError(f"{item.label} is an instance; options not allowed", hint="Pass its class instead")
         if not callable(stage):
             hint = "Give a name, a class, or a callable that takes (data, ctx)"
-            if isinstance(stage, SupportsBuild):
+            if isinstance(stage, base.SupportsBuild):
                 hint = f"It is a builder: give the {self.side.word} that it builds, builder.build({{}}, is_key)[0]"
             raise ConfigError(f"{item.label} is not a {self.side.word}", hint=hint)
         return cast("Callable[..., Any]", stage)

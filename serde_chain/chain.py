@@ -15,24 +15,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from payload_stores.errors import drop_data, text_of
 from payload_stores.signals import let_through
+from serde_chain import base, order
 from serde_chain import config as configuration
-from serde_chain import order
-from serde_chain.base import (
-    Data,
-    Deserializer,
-    RecordLimits,
-    Serializer,
-    Stage,
-    SupportsAsyncClose,
-    SupportsAsyncClusterId,
-    SupportsClose,
-    SupportsClusterId,
-    SupportsFetch,
-    SupportsReferences,
-    SupportsTransfers,
-    SupportsUploads,
-    is_stream,
-)
+from serde_chain.base import Data, Deserializer, Serializer, Stage, SupportsTransfers
 from serde_chain.base.kinds import typed_at, typed_stage
 from serde_chain.catalogue import (
     DESERIALIZE,
@@ -251,9 +236,9 @@ class _Chain(Stage):
         first: Exception | None = None
         for stage in self._stages:
             try:
-                if isinstance(stage, SupportsAsyncClose):
+                if isinstance(stage, base.SupportsAsyncClose):
                     await stage.aclose()
-                elif isinstance(stage, SupportsClose) and inspect.isawaitable(result := stage.close()):
+                elif isinstance(stage, base.SupportsClose) and inspect.isawaitable(result := stage.close()):
                     await result
             except Exception as error:  # noqa: BLE001, the other stages must be closed too
                 first = first or error
@@ -263,13 +248,13 @@ class _Chain(Stage):
     def set_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
         """Pass a resolver of the cluster id to the stages that need one; confluent_kafka calls this by duck typing."""
         for stage in self._stages:
-            if isinstance(stage, SupportsClusterId):
+            if isinstance(stage, base.SupportsClusterId):
                 stage.set_cluster_id_resolver(resolver)
 
     def set_async_cluster_id_resolver(self, resolver: Callable[..., object]) -> None:
         """Pass an asynchronous resolver of the cluster id to the stages that need one."""
         for stage in self._stages:
-            if isinstance(stage, SupportsAsyncClusterId):
+            if isinstance(stage, base.SupportsAsyncClusterId):
                 stage.set_async_cluster_id_resolver(resolver)
 
     def __enter__(self) -> Self:
@@ -407,7 +392,7 @@ class _Chain(Stage):
 
     def _advice(self, at: int, data: Any) -> str | None:
         """Advice for a serializer that received the wrong kind of data."""
-        if is_stream(data):
+        if base.is_stream(data):
             return "Files are streamed by large-message alone, or after bytes; otherwise pass the content as bytes"
         stage = self._stages[at] if at < len(self._stages) else None
         takes_bytes = isinstance(stage, Serializer) and stage.takes is Data.BYTES
@@ -578,15 +563,15 @@ class SerializerChain(_Chain, Serializer[Any]):
         return with_row(step, row)
 
     @property
-    def _uploading(self) -> list[SupportsUploads]:
-        return [stage for stage in self._stages if isinstance(stage, SupportsUploads)]
+    def _uploading(self) -> list[base.SupportsUploads]:
+        return [stage for stage in self._stages if isinstance(stage, base.SupportsUploads)]
 
     @property
     def varies(self) -> str | None:  # type: ignore[override]
         """As its stages declare; foreign callables are trusted."""
         return next((stage.varies for stage in self._stages if isinstance(stage, Serializer) and stage.varies), None)
 
-    def with_limits(self, limits: RecordLimits) -> Self:
+    def with_limits(self, limits: base.RecordLimits) -> Self:
         """The chain with a client's size limits; it shares the stages that do not depend on them.
 
         Args:
@@ -602,9 +587,9 @@ class SerializerChain(_Chain, Serializer[Any]):
         """
         return self._with_uploads(lambda stage: stage.within(writer))
 
-    def _with_uploads(self, change: Callable[[SupportsUploads], Any]) -> Self:
+    def _with_uploads(self, change: Callable[[base.SupportsUploads], Any]) -> Self:
         return self._with_stages(
-            [change(stage) if isinstance(stage, SupportsUploads) else stage for stage in self._stages]
+            [change(stage) if isinstance(stage, base.SupportsUploads) else stage for stage in self._stages]
         )
 
     def _with_stages(self, stages: Iterable[Any], start: int = 0) -> Self:
@@ -617,7 +602,7 @@ class SerializerChain(_Chain, Serializer[Any]):
 
     def _undo(self, reference: str) -> None:
         for stage in self._stages:
-            if isinstance(stage, SupportsUploads) and stage.owns(reference):
+            if isinstance(stage, base.SupportsUploads) and stage.owns(reference):
                 stage.delete(reference)
                 return
 
@@ -742,7 +727,9 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     @property
     def stores(self) -> tuple[PayloadStore, ...]:
         """The stores that its stages read from. See :class:`~serde_chain.base.SupportsReferences`."""
-        return tuple(store for stage in self._stages if isinstance(stage, SupportsReferences) for store in stage.stores)
+        return tuple(
+            store for stage in self._stages if isinstance(stage, base.SupportsReferences) for store in stage.stores
+        )
 
     def references_in(self, data: Any, ctx: Context | None) -> tuple[Reference, ...]:
         """The references in a record, of its whole value and of fields.
@@ -758,10 +745,10 @@ class DeserializerChain(_Chain, Deserializer[Any]):
         found: tuple[Reference, ...] = ()
         given: Any = data
         ctx = _copy_of(ctx)  # stages remove headers
-        following = [at for at, stage in enumerate(self._stages) if isinstance(stage, SupportsReferences)]
+        following = [at for at, stage in enumerate(self._stages) if isinstance(stage, base.SupportsReferences)]
         for at, stage in enumerate(self._stages):
             try:
-                if isinstance(stage, SupportsReferences):
+                if isinstance(stage, base.SupportsReferences):
                     found += stage.references_in(given, ctx)
                 if not any(later > at and self._may_refer(later, ctx) for later in following):
                     break
@@ -775,7 +762,7 @@ class DeserializerChain(_Chain, Deserializer[Any]):
     def _may_refer(self, at: int, ctx: Context | None) -> bool:
         """Whether a record may have a reference that a later stage follows."""
         stage = self._stages[at]
-        names = stage.marker_headers() if isinstance(stage, SupportsFetch) else None
+        names = stage.marker_headers() if isinstance(stage, base.SupportsFetch) else None
         return names is None or any(get_header(ctx, name) is not None for name in names)
 
     def _error(self, at: int, error: Exception, ctx: Context | None) -> Exception:
@@ -843,7 +830,7 @@ def close_all(stages: Iterable[object]) -> None:
     first: Exception | None = None
     for stage in stages:
         try:
-            if isinstance(stage, SupportsClose):
+            if isinstance(stage, base.SupportsClose):
                 stage.close()
         except Exception as error:  # noqa: BLE001, the other stages must be closed too
             first = first or error

@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Sequence
 from typing import Any, TypeGuard
 
-from serde_chain.base import Data, Deserializer, MovesFields, Serializer, Stage, is_stage
+from serde_chain import base
+from serde_chain.base import Data, Deserializer, Serializer, Stage, is_stage
 from serde_chain.catalogue import SERIALIZE, Side
 from serde_chain.errors import ConfigError
 
@@ -36,7 +37,7 @@ def check(stages: Sequence[object], labels: Sequence[str], side: Side) -> None:
                 _check_after(stages, labels, at)
             elif side is not SERIALIZE and stage.takes is not Data.OBJECT:
                 _check_before(stages, labels, at)
-        if isinstance(stage, MovesFields) and not isinstance(stage, type):
+        if isinstance(stage, base.MovesFields) and not isinstance(stage, type):
             _check_fields(stage, stages, labels, at)
 
 
@@ -96,7 +97,7 @@ def _check_once(stages: Sequence[object], labels: Sequence[str]) -> None:
             first = label
 
 
-def _check_fields(stage: MovesFields, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
+def _check_fields(stage: base.MovesFields, stages: Sequence[object], labels: Sequence[str], at: int) -> None:
     """Refuse plain payloads of fields beside encrypted records."""
     if stage.authenticates_fields:
         return

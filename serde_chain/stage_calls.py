@@ -8,14 +8,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from payload_stores.plugins import accepts
-from serde_chain.base import (
-    ShortBytes,
-    ShortBytesOnly,
-    SupportsPlainCalls,
-    SupportsTransfers,
-    is_same_work,
-    untouched,
-)
+from serde_chain import base
+from serde_chain.base import SupportsPlainCalls, SupportsTransfers, is_same_work
 from serde_chain.errors import ConfigError
 from serde_chain.record import Context
 
@@ -78,7 +72,7 @@ def composed(functions: Sequence[Callable[[Any], Any] | None]) -> Callable[[Any]
 def _from(functions: Sequence[Callable[[Any], Any]], start: int) -> Callable[[Any], Any]:
     """The composition of the functions from a position on."""
     stages = enumerate(functions[start:], start)
-    limit = next(((at, function.most) for at, function in stages if isinstance(function, ShortBytesOnly)), None)
+    limit = next(((at, function.most) for at, function in stages if isinstance(function, base.ShortBytesOnly)), None)
     if limit is None:
         return _joined(functions[start:])
     at, most = limit
@@ -94,19 +88,19 @@ def _from(functions: Sequence[Callable[[Any], Any]], start: int) -> Callable[[An
         made = first(data)
         return made if type(made) is bytes and len(made) <= most else Begun(made, at)
 
-    return last_plain if rest is untouched else plain
+    return last_plain if rest is base.untouched else plain
 
 
 def _joined(functions: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
     """Functions one after the other."""
     present = [
-        function.function if isinstance(function, ShortBytes) else function
+        function.function if isinstance(function, base.ShortBytes) else function
         for function in functions
-        if function is not untouched
+        if function is not base.untouched
     ]
     match present:
         case []:
-            return untouched
+            return base.untouched
         case [first]:
             return first
         case [first, second]:
@@ -118,4 +112,4 @@ def _joined(functions: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 def max_unchanged(functions: Sequence[Callable[[Any], Any] | None]) -> int:
     """Length in bytes up to which all functions leave ``bytes`` unchanged; -1 if one of them may change any."""
-    return min((function.most if isinstance(function, ShortBytes) else -1 for function in functions), default=-1)
+    return min((function.most if isinstance(function, base.ShortBytes) else -1 for function in functions), default=-1)

@@ -9,6 +9,8 @@ NEEDED_BY_OTHERS = {
     "bisect", "dataclasses", "gzip", "importlib.util", "pathlib", "queue", "urllib.parse",
     "payload_stores.base", "payload_stores.kip1159", "payload_stores.registry",
     "serde_chain.arrow", "serde_chain.codecs", "serde_chain.config_paths", "serde_chain.stages", "serde_chain.wire",
+    "serde_chain.base.foreign", "serde_chain.base.parts", "serde_chain.base.payloads", "serde_chain.base.plain",
+    "serde_chain.base.values",
     "serde_chain.clients.confluent.arrow", "serde_chain.clients.confluent.times",
     "serde_chain.clients.confluent.topic_admin", "serde_chain.clients.confluent.transaction_outcome",
     "serde_chain.clients.client_limits", "serde_chain.clients.journal", "serde_chain.clients.negotiation",

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 PASSING_ON = {"serde_chain.schemas.registry", "serde_chain.schemas.schema_registry"}
 PACKAGES = [
     *("payload_stores", "serde_chain", "serde_chain.jobs", "serde_chain.spark", "serde_chain.spark.jobs"),
-    "serde_chain.transfer",
+    *("serde_chain.base", "serde_chain.transfer"),
 ]
 
 

@@ -1,7 +1,8 @@
 """The contract of a stage: serializers and deserializers (KIP-1159, "Serializer chain").
 
 A stage's author reads ``stage.py``. Any callable ``(data, ctx)`` can be a stage, Confluent's serializers included;
-deriving from these classes adds configuration and order checks. Chains and clients look for nothing else.
+deriving from these classes adds configuration and order checks. Chains and clients look for nothing else. Public names
+are loaded on first use: a client without chains needs few of them.
 
 ===============  =========================================================================================
 ``stage.py``     the contract: the classes, and the optional members, each a Protocol
@@ -14,6 +15,7 @@ deriving from these classes adds configuration and order checks. Chains and clie
 ===============  =========================================================================================
 
 Example:
+    >>> from serde_chain.base import Data, Deserializer, Serializer, StagePair
     >>> class ReverseSerializer(Serializer[bytes]):
     ...     takes = Data.BYTES
     ...
@@ -29,85 +31,68 @@ Example:
     (b'cba', b'abc')
 """
 
-from payload_stores.buffers import Buffer
-from serde_chain.base.foreign import (
-    SupportsAsyncClose,
-    SupportsAsyncClusterId,
-    SupportsBuild,
-    SupportsClose,
-    SupportsClusterId,
-    SupportsConfigure,
-)
-from serde_chain.base.kinds import is_same_work, is_stage, removed_headers_of
-from serde_chain.base.parts import STREAMED_BYTES, BufferReader, PartsSerializer, SupportsRead, is_stream
-from serde_chain.base.payloads import (
-    ModelOfRecords,
-    MovesFields,
-    RecordLimits,
-    SupportsDownloads,
-    SupportsFetch,
-    SupportsModels,
-    SupportsOffload,
-    SupportsReferences,
-    SupportsUploads,
-)
-from serde_chain.base.plain import PlainDeserializer, PlainSerializer, ShortBytes, ShortBytesOnly, untouched
-from serde_chain.base.stage import (
-    Data,
-    DeclaresHeaders,
-    DescribesFields,
-    Deserializer,
-    Serializer,
-    Stage,
-    StagePair,
-    SupportsArrowType,
-    SupportsPlainCalls,
-    SupportsTransfers,
-)
-from serde_chain.base.values import ANYTHING, NO_FIELDS, FieldType, RemovedHeaders
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ANYTHING",
-    "NO_FIELDS",
-    "STREAMED_BYTES",
-    "Buffer",
-    "BufferReader",
-    "Data",
-    "DeclaresHeaders",
-    "DescribesFields",
-    "Deserializer",
-    "FieldType",
-    "ModelOfRecords",
-    "MovesFields",
-    "PartsSerializer",
-    "PlainDeserializer",
-    "PlainSerializer",
-    "RecordLimits",
-    "RemovedHeaders",
-    "Serializer",
-    "ShortBytes",
-    "ShortBytesOnly",
-    "Stage",
-    "StagePair",
-    "SupportsArrowType",
-    "SupportsAsyncClose",
-    "SupportsAsyncClusterId",
-    "SupportsBuild",
-    "SupportsClose",
-    "SupportsClusterId",
-    "SupportsConfigure",
-    "SupportsDownloads",
-    "SupportsFetch",
-    "SupportsModels",
-    "SupportsOffload",
-    "SupportsPlainCalls",
-    "SupportsRead",
-    "SupportsReferences",
-    "SupportsTransfers",
-    "SupportsUploads",
-    "is_same_work",
-    "is_stage",
-    "is_stream",
-    "removed_headers_of",
-    "untouched",
-]
+from payload_stores.lazy_names import lazy_names as _lazy_names
+
+if TYPE_CHECKING:
+    from payload_stores.buffers import Buffer as Buffer
+    from serde_chain.base.foreign import SupportsAsyncClose as SupportsAsyncClose
+    from serde_chain.base.foreign import SupportsAsyncClusterId as SupportsAsyncClusterId
+    from serde_chain.base.foreign import SupportsBuild as SupportsBuild
+    from serde_chain.base.foreign import SupportsClose as SupportsClose
+    from serde_chain.base.foreign import SupportsClusterId as SupportsClusterId
+    from serde_chain.base.foreign import SupportsConfigure as SupportsConfigure
+    from serde_chain.base.kinds import is_same_work as is_same_work
+    from serde_chain.base.kinds import is_stage as is_stage
+    from serde_chain.base.kinds import removed_headers_of as removed_headers_of
+    from serde_chain.base.parts import STREAMED_BYTES as STREAMED_BYTES
+    from serde_chain.base.parts import BufferReader as BufferReader
+    from serde_chain.base.parts import PartsSerializer as PartsSerializer
+    from serde_chain.base.parts import SupportsRead as SupportsRead
+    from serde_chain.base.parts import is_stream as is_stream
+    from serde_chain.base.payloads import ModelOfRecords as ModelOfRecords
+    from serde_chain.base.payloads import MovesFields as MovesFields
+    from serde_chain.base.payloads import RecordLimits as RecordLimits
+    from serde_chain.base.payloads import SupportsDownloads as SupportsDownloads
+    from serde_chain.base.payloads import SupportsFetch as SupportsFetch
+    from serde_chain.base.payloads import SupportsModels as SupportsModels
+    from serde_chain.base.payloads import SupportsOffload as SupportsOffload
+    from serde_chain.base.payloads import SupportsReferences as SupportsReferences
+    from serde_chain.base.payloads import SupportsUploads as SupportsUploads
+    from serde_chain.base.plain import PlainDeserializer as PlainDeserializer
+    from serde_chain.base.plain import PlainSerializer as PlainSerializer
+    from serde_chain.base.plain import ShortBytes as ShortBytes
+    from serde_chain.base.plain import ShortBytesOnly as ShortBytesOnly
+    from serde_chain.base.plain import untouched as untouched
+    from serde_chain.base.stage import Data as Data
+    from serde_chain.base.stage import DeclaresHeaders as DeclaresHeaders
+    from serde_chain.base.stage import DescribesFields as DescribesFields
+    from serde_chain.base.stage import Deserializer as Deserializer
+    from serde_chain.base.stage import Serializer as Serializer
+    from serde_chain.base.stage import Stage as Stage
+    from serde_chain.base.stage import StagePair as StagePair
+    from serde_chain.base.stage import SupportsArrowType as SupportsArrowType
+    from serde_chain.base.stage import SupportsPlainCalls as SupportsPlainCalls
+    from serde_chain.base.stage import SupportsTransfers as SupportsTransfers
+    from serde_chain.base.values import ANYTHING as ANYTHING
+    from serde_chain.base.values import NO_FIELDS as NO_FIELDS
+    from serde_chain.base.values import FieldType as FieldType
+    from serde_chain.base.values import RemovedHeaders as RemovedHeaders
+else:
+    __all__, __getattr__, __dir__ = _lazy_names(
+        __name__,
+        {
+            "payload_stores.buffers": "Buffer",
+            ".foreign": "SupportsAsyncClose SupportsAsyncClusterId SupportsBuild SupportsClose "
+            "SupportsClusterId SupportsConfigure",
+            ".kinds": "is_same_work is_stage removed_headers_of",
+            ".parts": "STREAMED_BYTES BufferReader PartsSerializer SupportsRead is_stream",
+            ".payloads": "ModelOfRecords MovesFields RecordLimits SupportsDownloads SupportsFetch "
+            "SupportsModels SupportsOffload SupportsReferences SupportsUploads",
+            ".plain": "PlainDeserializer PlainSerializer ShortBytes ShortBytesOnly untouched",
+            ".stage": "Data DeclaresHeaders DescribesFields Deserializer Serializer Stage StagePair "
+            "SupportsArrowType SupportsPlainCalls SupportsTransfers",
+            ".values": "ANYTHING NO_FIELDS FieldType RemovedHeaders",
+        },
+    )

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
 from serde_chain.base.stage import Data, DeclaresHeaders, Stage
-from serde_chain.base.values import RemovedHeaders
+
+if TYPE_CHECKING:
+    from serde_chain.base.values import RemovedHeaders
 
 
 def is_stage(item: object) -> TypeGuard[Stage | type[Stage]]:

@@ -14,12 +14,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, SupportsIndex, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, runtime_checkable
 
-from payload_stores.buffers import Buffer
-from payload_stores.options import Option
-from serde_chain.base.values import FieldType, RemovedHeaders
-from serde_chain.record import Context
+if TYPE_CHECKING:
+    from typing import SupportsIndex
+
+    from payload_stores.buffers import Buffer
+    from payload_stores.options import Option
+    from serde_chain.base.values import FieldType, RemovedHeaders
+    from serde_chain.record import Context
 
 In = TypeVar("In", contravariant=True)
 Out = TypeVar("Out", covariant=True)

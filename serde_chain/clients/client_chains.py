@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from payload_stores.errors import PayloadStoreError
 from payload_stores.options import Option, integer
+from serde_chain import base
 from serde_chain import config as configuration
-from serde_chain.base import RecordLimits, Serializer, SupportsFetch, SupportsUploads
+from serde_chain.base import Serializer
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side
 from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.limits import KEY_ROOM
@@ -143,9 +144,9 @@ class ClientChains(Generic[ChainT]):
         return {**own, **{name: self.client[name] for name in ("isolation.level",) if name in self.client}}
 
     @property
-    def offloading(self) -> list[SupportsUploads]:
+    def offloading(self) -> list[base.SupportsUploads]:
         """The stages that offload payloads."""
-        return [stage for stage in self._moving if isinstance(stage, SupportsUploads)]
+        return [stage for stage in self._moving if isinstance(stage, base.SupportsUploads)]
 
     @property
     def upload_bounds(self) -> tuple[int, int]:
@@ -174,7 +175,7 @@ class ClientChains(Generic[ChainT]):
         return Journal(path, fsync=JOURNAL_FSYNC.read(self.config))
 
     def with_limits(
-        self: ClientChains[SerializerChain], limits: Callable[[SupportsUploads, int, bool], RecordLimits]
+        self: ClientChains[SerializerChain], limits: Callable[[base.SupportsUploads, int, bool], base.RecordLimits]
     ) -> ClientChains[SerializerChain]:
         """The setup with a client's limits: its chains also offload payloads that the client would refuse.
 
@@ -203,9 +204,9 @@ class ClientChains(Generic[ChainT]):
         return ClientChains(key, value, self.resolved, self.client, self.limit_ms)
 
     @property
-    def _moving(self) -> list[SupportsUploads | SupportsFetch]:
+    def _moving(self) -> list[base.SupportsUploads | base.SupportsFetch]:
         stages = [stage for chain in (self.key, self.value) if chain for stage in chain.stages]
-        return [stage for stage in stages if isinstance(stage, (SupportsUploads, SupportsFetch))]
+        return [stage for stage in stages if isinstance(stage, (base.SupportsUploads, base.SupportsFetch))]
 
     def check_times(self, limit: Option[int]) -> None:
         """Refuse store settings that let one record block for longer than the client's limit.
@@ -252,11 +253,11 @@ class ClientChains(Generic[ChainT]):
 
 
 def limited_chain(
-    chain: SerializerChain, limits: Callable[[SupportsUploads, int, bool], RecordLimits], *, is_key: bool
+    chain: SerializerChain, limits: Callable[[base.SupportsUploads, int, bool], base.RecordLimits], *, is_key: bool
 ) -> SerializerChain:
     """A chain with a client's limits; see :meth:`ClientChains.with_limits`."""
     for at, stage in enumerate(chain.stages):
-        if isinstance(stage, SupportsUploads):
+        if isinstance(stage, base.SupportsUploads):
             later = [other for other in chain.stages[at + 1 :] if isinstance(other, Serializer)]
             chain = chain.with_limits(limits(stage, sum(other.max_overhead or 0 for other in later), is_key))
     return chain
@@ -264,7 +265,7 @@ def limited_chain(
 
 def single_serializer(
     config: Config | Resolved | str | Path,
-    limits: Callable[[SupportsUploads, int, bool], RecordLimits],
+    limits: Callable[[base.SupportsUploads, int, bool], base.RecordLimits],
     *,
     is_key: bool,
 ) -> SerializerChain:
@@ -336,7 +337,7 @@ def for_producer(client: Mapping[str, Any]) -> dict[str, Any]:
     return {name: setting for name, setting in client.items() if name not in not_its_own}
 
 
-def delete_payload(stages: Iterable[SupportsUploads], reference: str) -> None:
+def delete_payload(stages: Iterable[base.SupportsUploads], reference: str) -> None:
     """Delete a payload whose record is never sent.
 
     Args:

@@ -9,7 +9,7 @@ from operator import methodcaller
 from typing import Any
 
 from payload_stores.signals import let_through
-from serde_chain.base import SupportsFetch
+from serde_chain import base
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window import WaitingMessage, Window, place
 from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
@@ -32,8 +32,8 @@ def marker_headers(*chains: DeserializerChain | None) -> frozenset[str] | None:
     return None if None in markers else frozenset().union(*filter(None, markers))
 
 
-def _fetching(chains: Iterable[DeserializerChain | None]) -> list[SupportsFetch]:
-    return [stage for chain in chains if chain for stage in chain.stages if isinstance(stage, SupportsFetch)]
+def _fetching(chains: Iterable[DeserializerChain | None]) -> list[base.SupportsFetch]:
+    return [stage for chain in chains if chain for stage in chain.stages if isinstance(stage, base.SupportsFetch)]
 
 
 class WindowReader:

@@ -15,7 +15,6 @@ from confluent_kafka import KafkaError, KafkaException
 
 from payload_stores.callbacks import shielded, take_exception
 from payload_stores.errors import ContextualError, text_of
-from serde_chain.base import SupportsUploads
 from serde_chain.clients.client_chains import delete_payload
 from serde_chain.clients.confluent.delivery_reports import (
     CHECKED_REPORT,
@@ -30,6 +29,7 @@ from serde_chain.record import Headers
 from serde_chain.telemetry import client_telemetry
 
 if TYPE_CHECKING:
+    from serde_chain.base import SupportsUploads
     from serde_chain.clients.negotiation import Negotiation
 
 _log = logging.getLogger("serde_chain")

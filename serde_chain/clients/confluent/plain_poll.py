@@ -16,7 +16,7 @@ import confluent_kafka
 from confluent_kafka import Message
 
 from payload_stores.signals import let_through
-from serde_chain.base import untouched
+from serde_chain import base
 from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.confluent.messages import DecodedMessage
@@ -300,7 +300,7 @@ class Batches:
 
 def _change_of(chain: DeserializerChain | None) -> Callable[[Any], Any] | None:
     """The plain function of a chain; None if it leaves the client's data, which is exactly ``bytes``, unchanged."""
-    if chain is None or chain.plain is untouched:
+    if chain is None or chain.plain is base.untouched:
         return None
     from serde_chain.stages.primitives import as_bytes  # not needed without chains
 

@@ -12,7 +12,7 @@ from functools import update_wrapper
 from typing import Any
 
 from payload_stores.signals import let_through
-from serde_chain.base import untouched
+from serde_chain import base
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.clients.outgoing import Outgoing
@@ -81,4 +81,4 @@ def plain_produce(
 
 def _calls(chain: SerializerChain | None) -> tuple[Callable[[Any], Any] | None, Callable[[Any], Any]]:
     """The plain function of a chain, and what is left to do after it."""
-    return (untouched, untouched) if chain is None else (chain.plain, chain.begun)
+    return (base.untouched, base.untouched) if chain is None else (chain.plain, chain.begun)

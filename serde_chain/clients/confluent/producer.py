@@ -20,7 +20,7 @@ from payload_stores.client_log import with_log
 from payload_stores.options import Option, boolean, integer
 from payload_stores.signals import let_through
 from payload_stores.threads import run_in_daemon_thread
-from serde_chain.base import SupportsOffload
+from serde_chain import base
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
@@ -637,7 +637,7 @@ def _negotiation(setup: ClientChains[SerializerChain], topics: TopicLimits) -> N
     learnt_max_bytes = _learnt_max(setup.config)
     return Negotiation(
         topics,
-        last if isinstance(last, SupportsOffload) else None,
+        last if isinstance(last, base.SupportsOffload) else None,
         batch_bytes=min(_BATCH_SIZE.read(setup.config), learnt_max_bytes),
         message_max_bytes=MESSAGE_MAX.read(setup.config),
         learnt_max_bytes=learnt_max_bytes,
