@@ -20,14 +20,14 @@ from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     TIMEOUT_S,
     URL,
-    BaseRegistry,
-    OwnReference,
     RegisteredSchema,
+    SchemaRegistry,
+    if_known,
     mistyped,
     unusable_id,
 )
 from serde_chain.schemas.schema_id import GlobalId, SchemaKey
-from serde_chain.schemas.schema_references import collected
+from serde_chain.schemas.schema_references import OwnReference, collected
 
 GLOBAL_ID: Final = "globalid"
 
@@ -63,7 +63,7 @@ class _Reference(NamedTuple):
     version: str
 
 
-class ApicurioRegistry(BaseRegistry):
+class ApicurioRegistry(SchemaRegistry):
     """Apicurio's registry, by the HTTP client that Confluent's registry client brings along."""
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
@@ -99,13 +99,13 @@ class ApicurioRegistry(BaseRegistry):
             raise ConfigError(f"the schema registry's client refuses its settings: {error}", key=URL.name) from error
 
     def key_of(self, number: int | UUID) -> SchemaKey:
-        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         if isinstance(number, UUID):
             raise unusable_id(number, "Apicurio")
         return GlobalId(number) if self._by_global_id else number
 
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
-        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         with _understood(f"the schema of {subject}"):
             version = self._version(subject, schema, schema_type, list(map(self._reference, references)))
             found = RegisteredSchema(self._key(version), schema, order=version["globalId"])
@@ -143,29 +143,14 @@ class ApicurioRegistry(BaseRegistry):
         content = {"content": schema, "contentType": _CONTENT_TYPES[schema_type]}
         what = f"the compatibility of the schema of {subject}"
         request: dict[str, Any] = {"params": {"dryRun": "true"}, "json": {"content": content}}
-        try:
-            answer = self._ask(what, "POST", self._artifact(subject), accepted=_VIOLATION, **request)
-        except SchemaRegistryError as error:
-            if error.about_record:
-                return True  # a new subject accepts any schema
-            raise
-        return bool(answer.is_success)
+        answer = if_known(lambda: self._ask(what, "POST", self._artifact(subject), accepted=_VIOLATION, **request))
+        return answer is None or bool(answer.is_success)  # a new subject accepts any schema
 
-    @one_deadline
-    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+    def references_of_latest(self, subject: str) -> Sequence[_Reference]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        own = super().known_references(subject, schema_type)
-        if self.auto_register:
-            return own
-        what, path = f"the latest schema of {subject}", f"{self._artifact(subject)}/branch=latest"
+        what = f"the latest schema of {subject}"
         with _understood(what):
-            try:
-                registered = self._referred(what, path)
-            except SchemaRegistryError as error:
-                if error.about_record:
-                    return own  # nothing is registered; looking up the schema says so
-                raise
-        return {**{item.name: item for item in registered}, **own}
+            return self._referred(what, f"{self._artifact(subject)}/branch=latest")
 
     @one_deadline
     def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
@@ -256,14 +241,10 @@ class ApicurioRegistry(BaseRegistry):
     ) -> Mapping[str, Any] | None:
         """The version with a definition and references, which a search does not find; None if there is none."""
         found = self._posted(subject, schema, schema_type, references, dryRun="true")
-        try:
-            path = f"{self._artifact(subject)}/{quote(found['version'], safe='')}"
-            there: Mapping[str, Any] = self._json(f"the schema of {subject}", "GET", path)
-        except SchemaRegistryError as error:
-            if error.about_record:
-                return None  # it would be created
-            raise
-        return there if there["globalId"] == found["globalId"] else None
+        path = f"{self._artifact(subject)}/{quote(found['version'], safe='')}"
+        there: Mapping[str, Any] | None = if_known(lambda: self._json(f"the schema of {subject}", "GET", path))
+        # Without an answer, it would be created.
+        return None if there is None or there["globalId"] != found["globalId"] else there
 
     def _newest(self, subject: str, schema: str, schema_type: str) -> Mapping[str, Any] | None:
         """The newest version of a subject with a definition; None if there is none."""

@@ -17,20 +17,19 @@ from serde_chain.schemas import http_settings
 from serde_chain.schemas.deadline import one_deadline, within_deadline
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
-    REFERENCES,
     TIMEOUT_S,
     URL,
     USE_METADATA,
-    BaseRegistry,
-    OwnReference,
     RegisteredSchema,
+    SchemaRegistry,
     context_of,
+    if_known,
     mistyped,
     unusable_id,
     within_context,
 )
 from serde_chain.schemas.schema_id import SchemaKey
-from serde_chain.schemas.schema_references import collected
+from serde_chain.schemas.schema_references import REFERENCES, OwnReference, collected
 
 _NO_SCHEMA: Final = (1 << 31) - 1
 _OWN_REFERENCES: Final = f"Check names, subjects and versions in {REFERENCES.name}"
@@ -48,7 +47,7 @@ NORMALIZE: Final = Option("normalize.schemas", boolean, False, doc="normalize sc
 OPTIONS: Final[tuple[Option[Any], ...]] = (*http_settings.OPTIONS, NORMALIZE)
 
 
-class ConfluentRegistry(BaseRegistry):
+class ConfluentRegistry(SchemaRegistry):
     """Confluent's registry, and others with its interface. Its client caches by id and by schema."""
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
@@ -74,13 +73,13 @@ class ConfluentRegistry(BaseRegistry):
             raise ConfigError(f"the schema registry client refuses its settings: {reason}", key=URL.name) from None
 
     def key_of(self, number: int | UUID) -> SchemaKey:
-        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         if isinstance(number, UUID):
             raise unusable_id(number, "Confluent's registry")
         return number
 
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
-        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         wanted = self._referring(subject, schema, schema_type, references)
         if self.auto_register:
             answer = self._register(subject, wanted)
@@ -125,38 +124,21 @@ class ConfluentRegistry(BaseRegistry):
 
     def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        try:
-            found = self._look_up(subject, self._library.Schema(schema, schema_type))
-        except SchemaRegistryError as error:
-            if error.about_record:
-                return None
-            raise
+        found = if_known(lambda: self._look_up(subject, self._library.Schema(schema, schema_type)))
+        if found is None:
+            return None
         return RegisteredSchema(found.schema_id, schema, order=found.schema_id, version=found.version)
 
     def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         wanted = self._library.Schema(schema, schema_type)
         what = f"the compatibility of the schema of {subject}"
-        try:
-            return bool(self._ask(what, self._client.test_compatibility, subject, wanted))
-        except SchemaRegistryError as error:
-            if error.about_record:
-                return True  # a new subject accepts any schema
-            raise
+        answer = if_known(lambda: bool(self._ask(what, self._client.test_compatibility, subject, wanted)))
+        return answer is not False  # a new subject accepts any schema
 
-    @one_deadline
-    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
+    def references_of_latest(self, subject: str) -> Sequence[OwnReference]:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
-        own = super().known_references(subject, schema_type)
-        if self.auto_register:
-            return own
-        try:
-            latest = self._latest(subject)
-        except SchemaRegistryError as error:
-            if error.about_record:
-                return own  # nothing is registered; looking up the schema says so
-            raise
-        return {**{item.name: item for item in _referred(latest.schema)}, **own}
+        return _referred(self._latest(subject).schema)
 
     @one_deadline
     def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:

@@ -18,15 +18,14 @@ from serde_chain.schemas import http_settings
 from serde_chain.schemas.deadline import one_deadline, within_deadline
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
-    REFERENCES,
     TIMEOUT_S,
-    BaseRegistry,
-    OwnReference,
     RegisteredSchema,
+    SchemaRegistry,
     mistyped,
     unusable_id,
 )
 from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.schemas.schema_references import REFERENCES, OwnReference
 
 REGION: Final = Option("glue.region", text, None, doc="region of Glue; default: boto3's")
 NAME: Final = Option("glue.registry.name", text, "default-registry", doc="name of the registry in Glue")
@@ -49,7 +48,7 @@ _TRANSIENT: Final = frozenset({
 })  # fmt: skip
 
 
-class GlueRegistry(BaseRegistry):
+class GlueRegistry(SchemaRegistry):
     """AWS Glue, by boto3, which finds the credentials."""
 
     def __init__(self, config: Mapping[str, object], *, is_key: bool) -> None:
@@ -97,14 +96,14 @@ class GlueRegistry(BaseRegistry):
             ) from error
 
     def key_of(self, number: int | UUID) -> SchemaKey:
-        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         if not isinstance(number, UUID):
             raise unusable_id(number, "Glue")
         return number
 
     @one_deadline
     def registered(self, subject: str, schema: str, schema_type: str, references: Sequence[Any]) -> RegisteredSchema:
-        """See :class:`~serde_chain.schemas.registry.BaseRegistry`."""
+        """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         found = self._find(subject, schema)
         if found is None and not self.auto_register:
             raise SchemaRegistryError(

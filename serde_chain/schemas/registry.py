@@ -1,4 +1,4 @@
-"""What stages ask of a schema registry: the contract, implemented by a file per registry, and what these share."""
+"""What stages ask of a schema registry, and what registries share; each has a file of its own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from payload_stores.errors import text_of
@@ -19,26 +19,7 @@ from serde_chain.schemas.deadline import one_deadline
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_references import REFERENCES, OwnReference
 
-__all__ = [
-    "AUTO_REGISTER",
-    "LATEST_TTL",
-    "REFERENCES",
-    "STRATEGY",
-    "TIMEOUT_S",
-    "URL",
-    "USER_INFO",
-    "USE_ID",
-    "USE_LATEST",
-    "USE_METADATA",
-    "BaseRegistry",
-    "OwnReference",
-    "RegisteredSchema",
-    "SchemaRegistry",
-    "context_of",
-    "mistyped",
-    "unusable_id",
-    "within_context",
-]
+T = TypeVar("T")
 
 # Seconds; the libraries' own limits are longer, or none.
 TIMEOUT_S: Final = 10
@@ -164,180 +145,6 @@ class RegisteredSchema(NamedTuple):
     rules: Any = None
 
 
-class SchemaRegistry(Protocol):
-    """Looks up and registers schemas. Clients may cache answers; callers cache what they parse.
-
-    All methods but ``subject`` and ``subjects`` send requests, with a time limit, and are thread-safe. They raise
-    SchemaRegistryError if the registry is down, refuses the request, or does not know the schema.
-    """
-
-    @property
-    def writes_registered(self) -> bool:
-        """Whether writers use a schema that the registry has, such as the subject's latest, instead of their own."""
-
-    @property
-    def reads_latest(self) -> bool:
-        """Whether readers use the subject's latest schema."""
-
-    @property
-    def latest_s(self) -> float | None:
-        """Seconds for which the latest schema is used before it is looked up again; None if it never changes."""
-
-    @property
-    def refers_to_known_files(self) -> bool:
-        """Whether its readers expect references to Protobuf's own files too, which every program has."""
-
-    def subject(self, ctx: Context | None, record_name: str) -> str:
-        """Name the subject of a record's schema.
-
-        Args:
-            ctx: The record's context.
-            record_name: Full name of the record; empty if the schema is no record.
-
-        Raises:
-            ConfigError: The strategy requires the name of a record.
-            SchemaRegistryError: The strategy requires a topic, and the context has none.
-        """
-
-    def check_name(self, record_name: str) -> None:
-        """Refuse a schema that the strategy cannot name.
-
-        Args:
-            record_name: As for :meth:`subject`.
-
-        Raises:
-            ConfigError: The strategy requires the name of a record.
-        """
-
-    def reading_subject(self, ctx: Context | None) -> str | None:
-        """The subject of a record before its schema is known; None if the strategy requires the record's name."""
-
-    @property
-    def is_scoped(self) -> bool:
-        """Whether a schema id may mean different schemas, or different ways to read, in different topics."""
-
-    def scope(self, ctx: Context | None) -> str:
-        """What the schema id of a record depends on: records of the same scope and id are read in the same way."""
-
-    def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
-        """Name the subjects of topics' schemas; none if the strategy depends on topics and none are given.
-
-        Args:
-            topics: The topics.
-            record_name: Full name of the record.
-        """
-
-    def schema_for(
-        self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
-    ) -> RegisteredSchema:
-        """The schema for writing a subject's records: registered, looked up, the latest, or that of an id.
-
-        Args:
-            subject: The subject.
-            schema: Text of the configured schema; None for the latest.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            references: Results of :meth:`reference`, or :class:`OwnReference` objects, for the referenced schemas.
-
-        Raises:
-            SchemaRegistryError: As for all methods, and if the schema requires of writers what stages do not do.
-        """
-
-    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
-        """The latest schema of a subject, for reading; with ``use.latest.with.metadata``, of those with the metadata.
-
-        The answer is new: callers remember it for :attr:`latest_s`.
-
-        Args:
-            subject: The subject.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-        """
-
-    def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
-        """The latest schema for a record that is read; None if readers do not use it.
-
-        Args:
-            ctx: The record's context.
-            record_name: Full name of the record, in the schema that it was written with; empty if it has none.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-        """
-
-    def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
-        """The version of a subject with a definition; None if there is none. Registers nothing.
-
-        Args:
-            subject: The subject.
-            schema: Text of a schema without references.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-        """
-
-    def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
-        """Whether a subject would accept a schema as its next version. Registers nothing.
-
-        Args:
-            subject: The subject; it may be unknown.
-            schema: Text of a schema without references.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-
-        Returns:
-            The answer; None if the registry checks this only when it registers.
-        """
-
-    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
-        """The references, for :meth:`schema_for`, by the names with which a schema of a subject is looked up.
-
-        Those of ``schema.references``; if nothing is registered, also those of the subject's latest schema.
-
-        Args:
-            subject: The subject.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-        """
-
-    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
-        """A reference to a schema, registered under its own name unless that is switched off.
-
-        Args:
-            subject: The subject of the schema that refers to it, in whose context it is registered.
-            name: Its name, which is also its subject.
-            schema: Its text.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            references: The references of the schema itself.
-        """
-
-    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
-        """A schema of one's own, with the texts of those that it refers to. Registers nothing.
-
-        Args:
-            subject: Its subject.
-            schema: Its text.
-            references: Its references.
-
-        Returns:
-            The schema, whose key is 0: it has none yet.
-        """
-
-    def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
-        """The schema that a record names.
-
-        Args:
-            key: Its id.
-            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-            subject: The record's subject, whose context the id belongs to; None if it is unknown.
-
-        Raises:
-            SchemaRegistryError: As for all methods. An unknown schema, or one of another type, is the record's fault,
-                which may contain any id.
-        """
-
-    def versions(self, subject: str) -> list[RegisteredSchema]:
-        """All schemas of a subject."""
-
-    def check(self) -> None:
-        """Check that the registry answers and accepts the credentials."""
-
-    def close(self) -> None:
-        """Close its connections."""
-
-
 _CONTEXT: Final = re.compile(r":\.([^:]*):")
 _NEEDS_RECORD: Final = (STRATEGIES["record"], STRATEGIES["topicrecord"])
 _MOST_TOPICS: Final = 10_000
@@ -371,13 +178,27 @@ def within_context(subject: str, parent: str | None) -> str:
     return f":.{context}:{subject}" if context and not subject.startswith((":.", ":*:")) else subject
 
 
-class BaseRegistry(ABC):
-    """The part that all registries share: subjects, and which schema is used.
+class SchemaRegistry(ABC):
+    """Looks up and registers schemas. Clients may cache answers; callers cache what they parse.
+
+    All methods but ``subject`` and ``subjects`` send requests, with a time limit, and are thread-safe. They raise
+    SchemaRegistryError if the registry is down, refuses the request, or does not know the schema.
 
     Args:
         config: Flat configuration.
         is_key: Whether subjects are for keys.
         default: The strategy if none is configured.
+
+    Attributes:
+        auto_register: Whether schemas are registered.
+        metadata: The metadata by which the latest schema is chosen; None without any.
+        reads_latest: Whether readers use the subject's latest schema.
+        writes_registered: Whether writers use a schema that the registry has, such as the subject's latest, instead of
+            their own.
+        latest_s: Seconds for which the latest schema is used before it is looked up again; None if it never changes.
+        is_scoped: Whether a schema id may mean different schemas, or different ways to read, in different topics.
+        refers_to_known_files: Whether its readers expect references to Protobuf's own files too, which every program
+            has.
     """
 
     refers_to_known_files = False
@@ -402,7 +223,16 @@ class BaseRegistry(ABC):
         self._scopes: dict[str, str] = {}
 
     def subject(self, ctx: Context | None, record_name: str) -> str:
-        """See :meth:`SchemaRegistry.subject`."""
+        """Name the subject of a record's schema.
+
+        Args:
+            ctx: The record's context.
+            record_name: Full name of the record; empty if the schema is no record.
+
+        Raises:
+            ConfigError: The strategy requires the name of a record.
+            SchemaRegistryError: The strategy requires a topic, and the context has none.
+        """
         topic = _topic(ctx)
         self.check_name(record_name)
         if not topic and self._strategy is not STRATEGIES["record"]:
@@ -428,7 +258,16 @@ class BaseRegistry(ABC):
         return subject
 
     def check_name(self, record_name: str) -> None:
-        """See :meth:`SchemaRegistry.check_name`. As Confluent's Java client, whose readers find the subject thereby."""
+        """Refuse a schema that the strategy cannot name.
+
+        As Confluent's Java client, whose readers find the subject thereby.
+
+        Args:
+            record_name: As for :meth:`subject`.
+
+        Raises:
+            ConfigError: The strategy requires the name of a record.
+        """
         if not record_name and self._strategy in _NEEDS_RECORD:
             raise ConfigError(
                 f"{STRATEGY.name} names subjects after records, and the schema of {self._field}s is not a named record",
@@ -437,7 +276,10 @@ class BaseRegistry(ABC):
             )
 
     def reading_subject(self, ctx: Context | None) -> str | None:
-        """See :meth:`SchemaRegistry.reading_subject`. A function is called with an empty name."""
+        """The subject of a record before its schema is known; None if the strategy requires the record's name.
+
+        A function is called with an empty name.
+        """
         topic = _topic(ctx)
         if not topic or self._strategy in _NEEDS_RECORD:
             return None
@@ -447,7 +289,7 @@ class BaseRegistry(ABC):
             return None
 
     def scope(self, ctx: Context | None) -> str:
-        """See :meth:`SchemaRegistry.scope`."""
+        """What the schema id of a record depends on: records of the same scope and id are read in the same way."""
         if not self.is_scoped:
             return ""
         topic = _topic(ctx)
@@ -461,7 +303,12 @@ class BaseRegistry(ABC):
         return known
 
     def subjects(self, topics: Iterable[str], record_name: str) -> list[str]:
-        """See :meth:`SchemaRegistry.subjects`."""
+        """Name the subjects of topics' schemas; none if the strategy depends on topics and none are given.
+
+        Args:
+            topics: The topics.
+            record_name: Full name of the record.
+        """
         if self._strategy is STRATEGIES["record"]:
             self.check_name(record_name)
             return [record_name]
@@ -474,29 +321,22 @@ class BaseRegistry(ABC):
     def schema_for(
         self, subject: str, schema: str | None, schema_type: str, references: Sequence[Any] = ()
     ) -> RegisteredSchema:
-        """See :class:`SchemaRegistry`."""
+        """The schema for writing a subject's records: registered, looked up, the latest, or that of an id.
+
+        Args:
+            subject: The subject.
+            schema: Text of the configured schema; None for the latest.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            references: Results of :meth:`reference`, or :class:`OwnReference` objects, for the referenced schemas.
+
+        Raises:
+            SchemaRegistryError: As for all methods, and if the schema requires of writers what stages do not do.
+        """
         if self._id is not None:
             return self.check_writable(subject, self.get(self.key_of(self._id), schema_type, subject))
         if schema is None or self.reads_latest:
             return self.check_writable(subject, self.latest(subject, schema_type))
         return self.check_writable(subject, self.registered(subject, schema, schema_type, references))
-
-    @one_deadline
-    def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
-        """See :class:`SchemaRegistry`."""
-        if not self.reads_latest:
-            return None
-        try:
-            return self.latest(self.subject(ctx, record_name), schema_type)
-        except SchemaRegistryError as error:
-            # Of a topic; otherwise the record names it.
-            if self._strategy not in _NEEDS_RECORD:
-                error.about_record = False
-            raise
-
-    def known_references(self, subject: str, schema_type: str) -> Mapping[str, Any]:
-        """See :class:`SchemaRegistry`."""
-        return {reference.name: reference for reference in self._references}
 
     def check_writable(self, _subject: str, registered: RegisteredSchema) -> RegisteredSchema:
         """A schema, unless it requires of writers what stages do not do."""
@@ -515,16 +355,128 @@ class BaseRegistry(ABC):
         """A subject's version with a definition: registered, or looked up if that is switched off."""
 
     @abstractmethod
-    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
-        """See :class:`SchemaRegistry`."""
+    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
+        """The latest schema of a subject, for reading; with ``use.latest.with.metadata``, of those with the metadata.
+
+        The answer is new: callers remember it for :attr:`latest_s`.
+
+        Args:
+            subject: The subject.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        """
+
+    @one_deadline
+    def latest_for(self, ctx: Context | None, record_name: str, schema_type: str) -> RegisteredSchema | None:
+        """The latest schema for a record that is read; None if readers do not use it.
+
+        Args:
+            ctx: The record's context.
+            record_name: Full name of the record, in the schema that it was written with; empty if it has none.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        """
+        if not self.reads_latest:
+            return None
+        try:
+            return self.latest(self.subject(ctx, record_name), schema_type)
+        except SchemaRegistryError as error:
+            # Of a topic; otherwise the record names it.
+            if self._strategy not in _NEEDS_RECORD:
+                error.about_record = False
+            raise
 
     @abstractmethod
-    def latest(self, subject: str, schema_type: str) -> RegisteredSchema:
-        """See :class:`SchemaRegistry`."""
+    def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
+        """The version of a subject with a definition; None if there is none. Registers nothing.
+
+        Args:
+            subject: The subject.
+            schema: Text of a schema without references.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+        """
+
+    @abstractmethod
+    def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
+        """Whether a subject would accept a schema as its next version. Registers nothing.
+
+        Args:
+            subject: The subject; it may be unknown.
+            schema: Text of a schema without references.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+
+        Returns:
+            The answer; None if the registry checks this only when it registers.
+        """
+
+    @one_deadline
+    def known_references(self, subject: str) -> Mapping[str, Any]:
+        """The references, for :meth:`schema_for`, by the names with which a schema of a subject is looked up.
+
+        Those of ``schema.references``; if nothing is registered, also those of the subject's latest schema.
+
+        Args:
+            subject: The subject.
+        """
+        own = {reference.name: reference for reference in self._references}
+        if self.auto_register:
+            return own
+        # None if nothing is registered; looking up the schema says so.
+        latest = if_known(lambda: self.references_of_latest(subject))
+        return {**{item.name: item for item in latest or ()}, **own}
+
+    def references_of_latest(self, _subject: str) -> Sequence[Any]:
+        """The references of a subject's latest schema; none if the registry has no references."""
+        return ()
+
+    @abstractmethod
+    def reference(self, subject: str, name: str, schema: str, schema_type: str, references: Sequence[Any]) -> Any:
+        """A reference to a schema, registered under its own name unless that is switched off.
+
+        Args:
+            subject: The subject of the schema that refers to it, in whose context it is registered.
+            name: Its name, which is also its subject.
+            schema: Its text.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            references: The references of the schema itself.
+        """
+
+    @abstractmethod
+    def with_references(self, subject: str, schema: str, references: Sequence[OwnReference]) -> RegisteredSchema:
+        """A schema of one's own, with the texts of those that it refers to. Registers nothing.
+
+        Args:
+            subject: Its subject.
+            schema: Its text.
+            references: Its references.
+
+        Returns:
+            The schema, whose key is 0: it has none yet.
+        """
 
     @abstractmethod
     def get(self, key: SchemaKey, schema_type: str, subject: str | None = None) -> RegisteredSchema:
-        """See :class:`SchemaRegistry`."""
+        """The schema that a record names.
+
+        Args:
+            key: Its id.
+            schema_type: ``AVRO``, ``PROTOBUF`` or ``JSON``.
+            subject: The record's subject, whose context the id belongs to; None if it is unknown.
+
+        Raises:
+            SchemaRegistryError: As for all methods. An unknown schema, or one of another type, is the record's fault,
+                which may contain any id.
+        """
+
+    @abstractmethod
+    def versions(self, subject: str) -> list[RegisteredSchema]:
+        """All schemas of a subject."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check that the registry answers and accepts the credentials."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Close its connections."""
 
     def refuse_metadata(self, registry: str) -> None:
         """Refuse ``use.latest.with.metadata``, for registries without metadata.
@@ -537,6 +489,16 @@ class BaseRegistry(ABC):
                 f"{USE_METADATA.name} requires schema.registry.type = confluent: {registry} has no such look-up",
                 key=USE_METADATA.name,
             )
+
+
+def if_known(ask: Callable[[], T]) -> T | None:
+    """An answer; None if the registry says that it has no such schema."""
+    try:
+        return ask()
+    except SchemaRegistryError as error:
+        if not error.about_record:
+            raise
+        return None
 
 
 def _topic(ctx: Context | None) -> str:

@@ -18,7 +18,6 @@ from serde_chain.schemas.glue import GlueRegistry
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
     LATEST_TTL,
-    REFERENCES,
     STRATEGY,
     URL,
     USE_ID,
@@ -28,35 +27,8 @@ from serde_chain.schemas.registry import (
     RegisteredSchema,
     SchemaRegistry,
 )
-from serde_chain.schemas.schema_references import OwnReference
+from serde_chain.schemas.schema_references import REFERENCES, OwnReference
 from serde_chain.transfer import Lookups, Transfer
-
-__all__ = [
-    "APICURIO",
-    "CONFLUENT",
-    "FRAMINGS",
-    "GLUE",
-    "HEADER",
-    "NONE",
-    "OPTIONS",
-    "REFERENCES",
-    "TYPE",
-    "URL",
-    "Framed",
-    "HasSchema",
-    "PerSchema",
-    "PerTopic",
-    "RegisteredSchema",
-    "SchemaRegistry",
-    "StageSchema",
-    "UsesRegistry",
-    "framing_of",
-    "idle_options",
-    "is_configured",
-    "named_framing",
-    "open_registry",
-    "schema_to_write",
-]
 
 TYPE: Final = Option(
     "schema.registry.type",

@@ -15,18 +15,10 @@ from serde_chain.cli.doctor.base import CheckContext
 from serde_chain.cli.findings import Finding, Level
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.record import KEY, VALUE, RecordContext
+from serde_chain.schemas.framing import APICURIO, CONFLUENT
 from serde_chain.schemas.http_settings import LOGIN
 from serde_chain.schemas.registry import AUTO_REGISTER, URL, RegisteredSchema, SchemaRegistry
-from serde_chain.schemas.schema_registry import (
-    APICURIO,
-    CONFLUENT,
-    OPTIONS,
-    TYPE,
-    HasSchema,
-    StageSchema,
-    is_configured,
-    open_registry,
-)
+from serde_chain.schemas.schema_registry import OPTIONS, TYPE, HasSchema, StageSchema, is_configured, open_registry
 
 # The paths of the registries' interfaces.
 _PATHS: Final = {CONFLUENT: ("", "/apis/ccompat/v7"), APICURIO: ("/apis/registry/v3",)}

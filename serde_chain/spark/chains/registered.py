@@ -15,7 +15,8 @@ from serde_chain.catalogue import DESERIALIZE
 from serde_chain.config import stages_of
 from serde_chain.errors import ConfigError
 from serde_chain.record import KEY, VALUE
-from serde_chain.schemas.schema_registry import SchemaRegistry, is_configured, named_framing, open_registry
+from serde_chain.schemas.registry import SchemaRegistry
+from serde_chain.schemas.schema_registry import is_configured, named_framing, open_registry
 from serde_chain.stages.avro.schema import READER_SCHEMA, read_schema
 from serde_chain.stages.avro.stage import FRAMING as AVRO_FRAMING
 from serde_chain.stages.avro.stage import AvroDeserializer, parse_registered, record_name

@@ -18,16 +18,11 @@ from pyspark.sql import SparkSession, functions
 
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas import schema_id
-from serde_chain.schemas.framing import Framing
+from serde_chain.schemas.framing import HEADER, Framing
 from serde_chain.schemas.part_budget import MAX_PARTS
+from serde_chain.schemas.registry import RegisteredSchema, SchemaRegistry
 from serde_chain.schemas.schema_id import SchemaKey
-from serde_chain.schemas.schema_registry import (
-    HEADER,
-    RegisteredSchema,
-    SchemaRegistry,
-    named_framing,
-    open_registry,
-)
+from serde_chain.schemas.schema_registry import named_framing, open_registry
 from serde_chain.spark.arguments import ARROW, AUTO, NATIVE, PERMISSIVE
 from serde_chain.spark.chains.opened import OpenedChain
 from serde_chain.spark.chains.plan import FieldPlan

@@ -13,7 +13,9 @@ from payload_stores.options import Option, path_or_content, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError
 from serde_chain.schemas.nesting import check_depth
-from serde_chain.schemas.schema_registry import REFERENCES, RegisteredSchema, is_configured
+from serde_chain.schemas.registry import RegisteredSchema
+from serde_chain.schemas.schema_references import REFERENCES
+from serde_chain.schemas.schema_registry import is_configured
 from serde_chain.stages.avro import bounds as avro_bounds
 from serde_chain.stages.avro.decimal import readable, with_decimals
 from serde_chain.stages.avro.defaults import WRONG_DEFAULT, writable

@@ -29,14 +29,13 @@ from serde_chain.schemas import schema_id, schema_registry
 from serde_chain.schemas.framing import NONE, Framing, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.part_budget import MAX_PARTS, Budget
+from serde_chain.schemas.registry import RegisteredSchema, SchemaRegistry
 from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.schemas.schema_references import REFERENCES
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
-    REFERENCES,
     PerSchema,
     PerTopic,
-    RegisteredSchema,
-    SchemaRegistry,
     StageSchema,
     UsesRegistry,
     framing_of,

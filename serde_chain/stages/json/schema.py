@@ -15,7 +15,8 @@ from typing import Any, Final, Self
 from payload_stores.options import Option, boolean, listing, path_or_content, text
 from payload_stores.plugins import require
 from serde_chain.errors import ConfigError, SchemaRegistryError, shape_of
-from serde_chain.schemas.registry import REFERENCES, RegisteredSchema
+from serde_chain.schemas.registry import RegisteredSchema
+from serde_chain.schemas.schema_references import REFERENCES
 from serde_chain.stages.json.addresses import Addresses, MissingPartError, UnreachableError, UnresolvedError
 from serde_chain.stages.json.schema_documents import Documents, read_file, resolved
 

@@ -22,17 +22,15 @@ from serde_chain.errors import ConfigError, DecodeError, EncodeError
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import Context
 from serde_chain.schemas import schema_id, schema_registry
-from serde_chain.schemas.framing import Framing, SchemaFrame
+from serde_chain.schemas.framing import HEADER, NONE, Framing, SchemaFrame
 from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget, parts_of_json
+from serde_chain.schemas.registry import SchemaRegistry
 from serde_chain.schemas.schema_id import SchemaKey
+from serde_chain.schemas.schema_references import REFERENCES
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
-    HEADER,
-    NONE,
-    REFERENCES,
     PerSchema,
     PerTopic,
-    SchemaRegistry,
     StageSchema,
     UsesRegistry,
     framing_of,

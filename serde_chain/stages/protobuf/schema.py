@@ -16,7 +16,8 @@ from payload_stores.plugins import import_object, require
 from serde_chain.errors import ConfigError, SchemaRegistryError
 from serde_chain.schemas.framing import MessageName, MessageType
 from serde_chain.schemas.part_budget import Budget
-from serde_chain.schemas.schema_registry import RegisteredSchema, is_configured
+from serde_chain.schemas.registry import RegisteredSchema
+from serde_chain.schemas.schema_registry import is_configured
 from serde_chain.stages.protobuf import proto_text, proto_writer
 from serde_chain.wire import varint
 

@@ -19,17 +19,15 @@ from serde_chain.codecs import MAX_OUTPUT
 from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, without_data
 from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
-from serde_chain.schemas.framing import CONFLUENT, Framing, MessageName, MessageType, SchemaFrame
+from serde_chain.schemas.framing import CONFLUENT, NONE, Framing, MessageName, MessageType, SchemaFrame
 from serde_chain.schemas.nesting import check_depth
 from serde_chain.schemas.part_budget import MAX_PARTS, TOO_MANY, Budget, TooManyPartsError
+from serde_chain.schemas.registry import RegisteredSchema, SchemaRegistry
 from serde_chain.schemas.schema_id import SchemaKey
 from serde_chain.schemas.schema_registry import (
     FRAMINGS,
-    NONE,
     PerSchema,
     PerTopic,
-    RegisteredSchema,
-    SchemaRegistry,
     StageSchema,
     UsesRegistry,
     framing_of,
@@ -151,7 +149,7 @@ class ProtobufSerializer(UsesRegistry, Serializer[Any]):
             registered = registry.schema_for(subject, None, _TYPE)
             message = _type_in(registered, subject, descriptor.full_name)
         else:
-            known = registry.known_references(subject, _TYPE)
+            known = registry.known_references(subject)
             # All texts before any is registered: each can fail.
             texts = _texts(descriptor.file, registry, known, as_proto=self._as_proto)
             references = _references(registry, subject, descriptor.file, known, texts)
