@@ -27,6 +27,9 @@ _KNOWN_S: Final = 300.0
 _RETRY_S: Final = 0.05
 _DAY_MS: Final = 86_400_000
 _DURABILITY: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+_UNKNOWN: Final = "UNKNOWN_TOPIC_OR_PART"
+_EXISTS: Final = "TOPIC_ALREADY_EXISTS"
+_DENIED: Final = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
 _OF_TOPIC: Final = 1  # confluent_kafka.admin.ConfigSource.DYNAMIC_TOPIC_CONFIG
 
 
@@ -182,10 +185,9 @@ class PayloadTopics:
             for place, future in answers.items():
                 try:
                     self._result(future, f"read the end of the topic {name}", topic)
-                except kafka.KafkaException as error:
-                    failure = translated(error.args[0], f"read the end of the topic {name}", topic=topic)
-                    if not failure.transient or time.monotonic() >= until:
-                        raise failure from None
+                except PayloadStoreError as error:
+                    if not error.transient or time.monotonic() >= until:
+                        raise
                     left.append(place)
             if left:
                 time.sleep(_RETRY_S)
@@ -211,21 +213,14 @@ class PayloadTopics:
 
     def _describe(self, name: str, topic: str) -> _Settings | None:
         """Effective settings of a topic; None if it does not exist."""
-        kafka = require("confluent_kafka", "kafka")
         from confluent_kafka.admin import ConfigResource, ResourceType
 
         admin = self._broker.admin()
         resource = ConfigResource(ResourceType.TOPIC, name)
         (future,) = admin.describe_configs([resource], request_timeout=self._broker.timeout_s).values()
-        try:
-            return _Settings.of(self._result(future, f"describe the topic {name}", topic))
-        except kafka.KafkaException as error:
-            reason = error.args[0]
-            if reason.code() == kafka.KafkaError.UNKNOWN_TOPIC_OR_PART:
-                return None
-            if reason.code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise denied(topic, "DescribeConfigs", name, "see the settings of") from None
-            raise translated(reason, f"describe the topic {name}", topic=topic) from None
+        right = ("DescribeConfigs", name, "see the settings of")
+        entries = self._result(future, f"describe the topic {name}", topic, *right, expected=_UNKNOWN)
+        return None if entries == _UNKNOWN else _Settings.of(entries)
 
     def _describe_data(self, topic: str) -> tuple[_Settings, int, int] | None:
         """Settings, partitions and replicas of a data topic; None if it is missing or invisible to this user."""
@@ -243,15 +238,13 @@ class PayloadTopics:
         )
         try:
             partitions = self._result(described[topic], f"describe the topic {topic}", topic).partitions
-        except kafka.KafkaException as error:
-            failure = translated(error.args[0], f"describe the topic {topic}", topic=topic)
-            if failure.transient:
-                raise failure from None
+        except PayloadStoreError as error:
+            if error.transient:
+                raise
             return None
         return settings, len(partitions), min(len(each.replicas) for each in partitions)
 
     def _create(self, topic: str, name: str, data: tuple[_Settings, int, int] | None) -> None:
-        kafka = require("confluent_kafka", "kafka")
         from confluent_kafka.admin import NewTopic
 
         settings, partitions, replicas = data or (None, -1, -1)  # -1: the broker's default (KIP-464)
@@ -270,18 +263,9 @@ class PayloadTopics:
             config["retention.ms"] = str(self._retention_ms)
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
         (future,) = self._broker.admin().create_topics([new], request_timeout=self._broker.timeout_s).values()
-        try:
-            self._result(future, f"create the topic {name}", topic)
-        except kafka.KafkaException as error:
-            reason = error.args[0]
-            if reason.code() == kafka.KafkaError.TOPIC_ALREADY_EXISTS:
-                return  # another writer was first
-            if reason.code() in {
-                kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED,
-                kafka.KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-            }:
-                raise denied(topic, "Create", name, "create") from None
-            raise translated(reason, f"create the topic {name}", topic=topic) from None
+        right = ("Create", name, "create")
+        if self._result(future, f"create the topic {name}", topic, *right, expected=_EXISTS) == _EXISTS:
+            return  # another writer was first
         _log.info("the payload topic %s was created: %s", name, config)
         if settings is None and self._retention_ms is None:
             self._outlive(topic, name)
@@ -297,7 +281,6 @@ class PayloadTopics:
             self._alter(name, topic, {"retention.ms": int(settings.retention_ms * _MARGIN)})
 
     def _alter(self, name: str, topic: str, changes: Mapping[str, object]) -> None:
-        kafka = require("confluent_kafka", "kafka")
         from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
         entries = [
@@ -306,18 +289,29 @@ class PayloadTopics:
         resource = ConfigResource(ResourceType.TOPIC, name, incremental_configs=entries)
         admin = self._broker.admin()
         (future,) = admin.incremental_alter_configs([resource], request_timeout=self._broker.timeout_s).values()
-        try:
-            self._result(future, f"change the topic {name}", topic)
-        except kafka.KafkaException as error:
-            if error.args[0].code() == kafka.KafkaError.TOPIC_AUTHORIZATION_FAILED:
-                raise denied(topic, "AlterConfigs", name, "change") from None
-            raise translated(error.args[0], f"change the topic {name}", topic=topic) from None
+        self._result(future, f"change the topic {name}", topic, "AlterConfigs", name, "change")
 
-    def _result(self, future: Any, doing: str, topic: str) -> Any:
+    def _result(self, future: Any, doing: str, topic: str, *right: str, expected: str = "") -> Any:
+        """The answer to a request; the name of its error if that is ``expected``.
+
+        Args:
+            future: The answer.
+            doing: The attempted action.
+            topic: The data topic.
+            *right: The required permission, for its lack, as in :func:`~payload_stores.kafka.errors.denied`.
+            expected: The name of Kafka's error that is an answer too.
+        """
         try:
             return future.result(self._broker.timeout_s + 1)
         except TimeoutError:
             raise unavailable(f"Kafka did not {doing} in time", topic=topic) from None
+        except require("confluent_kafka", "kafka").KafkaException as error:
+            reason = error.args[0]
+            if reason.name() == expected:
+                return expected
+            if right and reason.name() in _DENIED:
+                raise denied(topic, *right) from None
+            raise translated(reason, doing, topic=topic) from None
 
     def _check_retention(
         self, topic: str, name: str, data: tuple[_Settings, int, int] | None, settings: _Settings
