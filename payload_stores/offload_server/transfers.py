@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import logging
 import mmap
 import tempfile
@@ -221,7 +222,7 @@ class Transfers:
         with self._metrics.store("download"):
             if isinstance(self._store, SupportsStreaming):
                 return self._store.open(reference)
-            return cast("BinaryIO", _Held(self._store.download(reference)))
+            return io.BytesIO(self._store.download(reference))
 
     def _read(self, file: BinaryIO) -> bytes:
         with self._metrics.store("download"):
@@ -311,20 +312,6 @@ class _Blocks:
             self._threads.submit(self._file.close)
         else:
             self._reading.add_done_callback(lambda _: self._file.close())
-
-
-class _Held:
-    """A payload in memory, read in blocks without a copy of the whole."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = memoryview(data)
-
-    def read(self, size: int) -> bytes:
-        block, self._data = self._data[:size], self._data[size:]
-        return bytes(block)
-
-    def close(self) -> None:
-        self._data = memoryview(b"")
 
 
 def _duplicate(message_id: UUID) -> RefusedError:
