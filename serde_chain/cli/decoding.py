@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
@@ -17,8 +17,6 @@ from serde_chain.errors import ConfigError, SerializationError
 from serde_chain.stages.large_fields.options import FETCH as FIELDS_FETCH
 from serde_chain.stages.large_message.options import FETCH, LAZY
 from serde_chain.transfer import Transfer, finish
-
-_TICK_S: Final = 0.5
 
 
 class DecodedRecord(NamedTuple):
@@ -74,11 +72,7 @@ class Decoding:
                 if isinstance(step, Exception):
                     raise step
                 if isinstance(step, Transfer) and self._prefetch is not None:
-                    waiting = ahead.popleft()
-                    while not self._prefetch.wait(waiting, _TICK_S):
-                        pass  # its stage has a deadline; short waits let Ctrl-C through
-                    done = finish(step.resume(waiting.take()))
-                    del waiting
+                    done = self._prefetch.finish(ahead.popleft())
                     self._prefetch.go_on()
                 else:
                     done = finish(step)
