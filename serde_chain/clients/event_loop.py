@@ -11,16 +11,18 @@ import inspect
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from functools import partial, wraps
 from queue import SimpleQueue
-from typing import Any, Final, Protocol, TypeVar, runtime_checkable
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from payload_stores import threads
 from payload_stores.errors import PayloadStoreError
 from serde_chain.base import is_stream
 from serde_chain.transfer import Transfer, finish
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 # Larger records are encoded in a thread; after a slow record, so are the next records of its topic.
@@ -97,6 +99,21 @@ async def in_daemon_thread(work: Callable[..., T], *args: Any) -> T:
     call = Call(work, *args)
     call.start()
     return await call.future
+
+
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """A client's method for asyncio that calls that of the client within it, by ``_call`` and a :func:`partial`.
+
+    Args:
+        method: The method of the client within, which is the attribute ``_client``.
+    """
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        result: T = await self._call(partial(getattr(self._client, method.__name__), *args, **kwargs))
+        return result
+
+    return call
 
 
 # The callback in which a coroutine runs, if any.

@@ -10,14 +10,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
-import confluent_kafka
 from confluent_kafka import TopicPartition
 
 from payload_stores import forks
 from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.confluent.consumer import Consumer
 from serde_chain.clients.confluent.messages import Message
-from serde_chain.clients.event_loop import Call, Calls, on_loop
+from serde_chain.clients.event_loop import Call, Calls, awaited, on_loop
 from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
 from serde_chain.record import ValueT
@@ -69,7 +68,7 @@ class AsyncConsumer(Generic[ValueT]):
         """
         asyncio.get_running_loop()  # an error now rather than with the first call
         settings = with_callbacks({**load(config or {}), **kwargs})
-        self._consumer = Consumer(settings, fetch_external=fetch_external)
+        self._client = Consumer(settings, fetch_external=fetch_external)
         self._calls = Calls()
         self._is_in_call = False
         self._fetching: set[Call[Any]] = set()
@@ -78,14 +77,14 @@ class AsyncConsumer(Generic[ValueT]):
         forks.watch(self, AsyncConsumer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._consumer]
+        left: list[object] = [self._client]
         forks.refuse_calls(self, AsyncConsumer)
         return left
 
     @property
     def skipped(self) -> int:
         """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
-        return self._consumer.skipped
+        return self._client.skipped
 
     async def _call(self, work: Callable[..., T], *args: Any) -> T:
         """Make a call of the consumer that delivers no records."""
@@ -98,7 +97,7 @@ class AsyncConsumer(Generic[ValueT]):
         try:
             were_made = [self._lost.popleft().has_run for _ in range(len(self._lost))]
             if any(were_made):
-                self._consumer.take_back()
+                self._client.take_back()
             return work(*args)
         finally:
             self._is_in_call = False
@@ -129,7 +128,7 @@ class AsyncConsumer(Generic[ValueT]):
         def work(call: Call[Any]) -> Message[ValueT] | None:
             while True:
                 left = max(0.0, until - time.monotonic())
-                message = self._consumer.poll(min(left, _SLICE_SECONDS))
+                message = self._client.poll(min(left, _SLICE_SECONDS))
                 if message is not None or call.is_abandoned or time.monotonic() >= until:
                     return message
 
@@ -147,12 +146,12 @@ class AsyncConsumer(Generic[ValueT]):
         def work(call: Call[Any]) -> list[Message[ValueT]]:
             while True:
                 left = max(0.0, until - time.monotonic())
-                messages = self._consumer.consume(num_messages, min(left, _SLICE_SECONDS))
-                if len(messages) == num_messages or self._consumer.is_cut:
+                messages = self._client.consume(num_messages, min(left, _SLICE_SECONDS))
+                if len(messages) == num_messages or self._client.is_cut:
                     return messages
                 if call.is_abandoned or time.monotonic() >= until:
                     return messages
-                self._consumer.take_back()  # the next slice returns them, with others
+                self._client.take_back()  # the next slice returns them, with others
 
         return await self._fetch(work)
 
@@ -165,7 +164,7 @@ class AsyncConsumer(Generic[ValueT]):
             >>> async def next_table(consumer):
             ...     return (await consumer.consume_arrow(1000, 3)).to_pandas()
         """
-        return await self._fetch(lambda _call: self._consumer.consume_arrow(num_messages, timeout, columns=columns))
+        return await self._fetch(lambda _call: self._client.consume_arrow(num_messages, timeout, columns=columns))
 
     def __aiter__(self) -> Self:
         return self
@@ -187,7 +186,7 @@ class AsyncConsumer(Generic[ValueT]):
 
         They may be coroutine functions and call this consumer.
         """
-        await self._call(self._consumer.subscribe, topics, *map(self._rebalance, (on_assign, on_revoke, on_lost)))
+        await self._call(self._client.subscribe, topics, *map(self._rebalance, (on_assign, on_revoke, on_lost)))
 
     def _rebalance(self, callback: OnRebalance | None) -> Any:
         if callback is None:
@@ -195,94 +194,29 @@ class AsyncConsumer(Generic[ValueT]):
         call = on_loop(partial(callback, self))
         return lambda _consumer, partitions: call(partitions)
 
-    async def unsubscribe(self) -> None:
-        """End the subscription."""
-        await self._call(self._consumer.unsubscribe)
-
-    async def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions manually."""
-        await self._call(self._consumer.assign, partitions)
-
-    async def unassign(self) -> None:
-        """Unassign all partitions."""
-        await self._call(self._consumer.unassign)
-
-    async def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign more partitions."""
-        await self._call(self._consumer.incremental_assign, partitions)
-
-    async def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Unassign some partitions."""
-        await self._call(self._consumer.incremental_unassign, partitions)
-
-    async def assignment(self) -> list[TopicPartition]:
-        """The assigned partitions."""
-        return await self._call(self._consumer.assignment)
-
-    async def seek(self, partition: TopicPartition) -> None:
-        """Continue at another offset."""
-        await self._call(self._consumer.seek, partition)
-
-    async def pause(self, partitions: list[TopicPartition]) -> None:
-        """Pause partitions."""
-        await self._call(self._consumer.pause, partitions)
-
-    async def resume(self, partitions: list[TopicPartition]) -> None:
-        """Resume paused partitions."""
-        await self._call(self._consumer.resume, partitions)
-
-    async def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """The offsets after the last returned records."""
-        return await self._call(self._consumer.position, partitions)
-
-    async def commit(
-        self,
-        message: confluent_kafka.Message[Any, Any] | None = None,
-        offsets: list[TopicPartition] | None = None,
-        asynchronous: bool = True,
-    ) -> list[TopicPartition] | None:
-        """Commit the offset of a message, the given offsets, or all stored offsets."""
-        return await self._call(self._consumer.commit, message, offsets, asynchronous)
-
-    async def committed(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
-        """Committed offsets; ``timeout`` in seconds."""
-        return await self._call(self._consumer.committed, partitions, timeout)
-
-    async def store_offsets(
-        self, message: confluent_kafka.Message[Any, Any] | None = None, offsets: list[TopicPartition] | None = None
-    ) -> None:
-        """Store offsets for the next commit."""
-        await self._call(self._consumer.store_offsets, message, offsets)
-
-    async def get_watermark_offsets(
-        self, partition: TopicPartition, timeout: float = -1, cached: bool = False
-    ) -> tuple[int, int]:
-        """First and next offset of a partition; ``timeout`` in seconds."""
-        return await self._call(self._consumer.get_watermark_offsets, partition, timeout, cached)
+    unsubscribe = awaited(Consumer.unsubscribe)
+    assign = awaited(Consumer.assign)
+    unassign = awaited(Consumer.unassign)
+    incremental_assign = awaited(Consumer.incremental_assign)
+    incremental_unassign = awaited(Consumer.incremental_unassign)
+    assignment = awaited(Consumer.assignment)
+    seek = awaited(Consumer.seek)
+    pause = awaited(Consumer.pause)
+    resume = awaited(Consumer.resume)
+    position = awaited(Consumer.position)
+    commit = awaited(Consumer.commit)
+    committed = awaited(Consumer.committed)
+    store_offsets = awaited(Consumer.store_offsets)
+    get_watermark_offsets = awaited(Consumer.get_watermark_offsets)
+    list_topics = awaited(Consumer.list_topics)
+    cluster_id = awaited(Consumer.cluster_id)
+    consumer_group_metadata = awaited(Consumer.consumer_group_metadata)
+    memberid = awaited(Consumer.memberid)
+    set_sasl_credentials = awaited(Consumer.set_sasl_credentials)
 
     async def offsets_for_times(self, partitions: list[TopicPartition], timeout: float = -1) -> list[TopicPartition]:
         """Offsets for timestamps in ms; see :meth:`serde_chain.Consumer.offsets_for_times`."""
-        return await self._call(self._consumer.offsets_for_times, partitions, timeout)
-
-    async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Cluster metadata; ``timeout`` in seconds."""
-        return await self._call(self._consumer.list_topics, topic, timeout)
-
-    async def cluster_id(self, timeout: float = -1) -> str:
-        """Id of the cluster; ``timeout`` in seconds."""
-        return await self._call(self._consumer.cluster_id, timeout)
-
-    async def consumer_group_metadata(self) -> Any:
-        """Metadata for ``AsyncProducer.send_offsets_to_transaction``."""
-        return await self._call(self._consumer.consumer_group_metadata)
-
-    async def memberid(self) -> str | None:
-        """Id of this member of the group."""
-        return await self._call(self._consumer.memberid)
-
-    async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Change the SASL credentials of future connections."""
-        await self._call(self._consumer.set_sasl_credentials, username, password)
+        return await self._call(self._client.offsets_for_times, partitions, timeout)
 
     async def close(self) -> None:
         """Commit if so configured, leave the group, and close the chains and their stores.
@@ -291,7 +225,7 @@ class AsyncConsumer(Generic[ValueT]):
         """
         for call in self._fetching:
             call.is_abandoned = True
-        await self._call(self._consumer.close)
+        await self._call(self._client.close)
 
     async def __aenter__(self) -> Self:
         return self

@@ -22,7 +22,7 @@ from serde_chain.clients.aio.callbacks import with_callbacks
 from serde_chain.clients.client_chains import MAX_BLOCK
 from serde_chain.clients.confluent.outbox import NotSentError, OnDelivery
 from serde_chain.clients.confluent.producer import Producer
-from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
+from serde_chain.clients.event_loop import Pace, Turns, awaited, in_daemon_thread, size_of, tell
 from serde_chain.clients.timeouts import deadline
 from serde_chain.config import load
 from serde_chain.record import Headers, ValueT
@@ -109,7 +109,7 @@ class AsyncProducer(Generic[ValueT]):
         self._loop = asyncio.get_running_loop()
         settings = with_callbacks({**load(config or {}), **kwargs})
         self._block_s = MAX_BLOCK.read(settings) / 1000
-        self._producer = _LoopProducer(settings, automatic_offload=automatic_offload)
+        self._client = _LoopProducer(settings, automatic_offload=automatic_offload)
         self._topics: defaultdict[str, Turns] = defaultdict(Turns)
         self._pace = Pace()
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -121,11 +121,11 @@ class AsyncProducer(Generic[ValueT]):
         self._fatal: confluent_kafka.KafkaException | None = None
         self._has_raised_fatal = False
         self._is_closed = False
-        run_in_daemon_thread(partial(_serve, weakref.ref(self), self._producer))
+        run_in_daemon_thread(partial(_serve, weakref.ref(self), self._client))
         forks.watch(self, AsyncProducer._leave_to_parent)
 
     def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._producer]
+        left: list[object] = [self._client]
         forks.refuse_calls(self, AsyncProducer)
         return left
 
@@ -207,13 +207,13 @@ class AsyncProducer(Generic[ValueT]):
         """
         delivery: Delivery = self._loop.create_future()
         record: Callable[[], None] = partial(
-            self._producer.produce,
+            self._client.produce,
             *(topic, value, key, partition, partial(self._delivered, partial(_resolve, delivery))),
             *(None, timestamp, headers),
         )
         turns = self._topics[topic]
         size = size_of(value) + size_of(key)
-        if not turns.count and turns.is_quick(size) and self._producer.has_room(size):
+        if not turns.count and turns.is_quick(size) and self._client.has_room(size):
             try:
                 turns.do(record)
             except BufferError:
@@ -255,7 +255,7 @@ class AsyncProducer(Generic[ValueT]):
             ...     return await producer.produce_arrow(frame, "alerts", key="id")
         """
         report = None if on_delivery is None else partial(self._delivered, on_delivery)
-        rows: Callable[[], int] = partial(self._producer.produce_arrow, table, topic, key, on_delivery=report)
+        rows: Callable[[], int] = partial(self._client.produce_arrow, table, topic, key, on_delivery=report)
         return await self._in_turn(topic, partial(in_daemon_thread, rows))
 
     async def _in_turn(self, topic: str, accept: Callable[[], Awaitable[T]]) -> T:
@@ -308,44 +308,27 @@ class AsyncProducer(Generic[ValueT]):
                 await self._produced()
         except TimeoutError:
             return len(self)
-        await in_daemon_thread(self._producer.flush, -1 if timeout < 0 else max(0.0, until - time.monotonic()))
+        await in_daemon_thread(self._client.flush, -1 if timeout < 0 else max(0.0, until - time.monotonic()))
         await self._report_all()
         self._raise_fatal()
         return len(self)
 
-    async def purge(self, in_queue: bool = True, in_flight: bool = True, blocking: bool = True) -> None:
-        """Drop queued or in-flight records; see :meth:`serde_chain.Producer.purge`."""
-        await in_daemon_thread(self._producer.purge, in_queue, in_flight, blocking)
-
-    async def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Cluster metadata; ``timeout`` in seconds."""
-        return await in_daemon_thread(self._producer.list_topics, topic, timeout)
-
-    async def cluster_id(self, timeout: float = -1) -> str:
-        """Id of the cluster; ``timeout`` in seconds."""
-        return await in_daemon_thread(self._producer.cluster_id, timeout)
-
-    async def init_transactions(self, timeout: float = -1) -> None:
-        """Prepare for transactions; ``timeout`` in seconds."""
-        await in_daemon_thread(self._producer.init_transactions, timeout)
-
-    async def begin_transaction(self) -> None:
-        """Begin a transaction, which includes the payloads of its records."""
-        await in_daemon_thread(self._producer.begin_transaction)
-
-    async def send_offsets_to_transaction(
-        self, positions: list[confluent_kafka.TopicPartition], group_metadata: Any, timeout: float = -1
-    ) -> None:
-        """Add a consumer's offsets to the transaction; ``timeout`` in seconds."""
-        await in_daemon_thread(self._producer.send_offsets_to_transaction, positions, group_metadata, timeout)
+    _call = staticmethod(in_daemon_thread)
+    purge = awaited(Producer.purge)
+    list_topics = awaited(Producer.list_topics)
+    cluster_id = awaited(Producer.cluster_id)
+    init_transactions = awaited(Producer.init_transactions)
+    begin_transaction = awaited(Producer.begin_transaction)
+    send_offsets_to_transaction = awaited(Producer.send_offsets_to_transaction)
+    set_sasl_credentials = awaited(Producer.set_sasl_credentials)
 
     async def commit_transaction(self, timeout: float = -1) -> None:
         """Commit the transaction; see :meth:`serde_chain.Producer.commit_transaction`."""
-        await self._end(self._producer.commit_transaction, timeout)
+        await self._end(self._client.commit_transaction, timeout)
 
     async def abort_transaction(self, timeout: float = -1) -> None:
         """Abort the transaction; see :meth:`serde_chain.Producer.abort_transaction`."""
-        await self._end(self._producer.abort_transaction, timeout)
+        await self._end(self._client.abort_transaction, timeout)
 
     async def _end(self, end: Callable[[float], None], timeout: float) -> None:
         """End a transaction."""
@@ -357,10 +340,6 @@ class AsyncProducer(Generic[ValueT]):
             raise
         await self._report_all()
 
-    async def set_sasl_credentials(self, username: str, password: str) -> None:
-        """Change the SASL credentials of future connections."""
-        await in_daemon_thread(self._producer.set_sasl_credentials, username, password)
-
     async def close(self) -> None:
         """Send all queued records, then close the client, the chains and their stores."""
         if self._is_closed:
@@ -368,13 +347,13 @@ class AsyncProducer(Generic[ValueT]):
         await self._produced()
         self._is_closed = True
         try:
-            await in_daemon_thread(self._producer.close)
+            await in_daemon_thread(self._client.close)
         finally:
             await self._report_all()
         self._raise_fatal()
 
     def __len__(self) -> int:
-        return len(self._producer) + len(self._tasks)
+        return len(self._client) + len(self._tasks)
 
     def __bool__(self) -> bool:
         return True
