@@ -30,29 +30,40 @@ _pid = os.getpid()
 _collects = True
 
 
-def watch(owner: _Owner, leave: Callable[[_Owner], Iterable[object]]) -> None:
+def watch(owner: _Owner, leaving: Callable[[_Owner], Iterable[object]]) -> None:
     """Leave an object's clients to the parent in each later fork's child.
 
     Args:
         owner: The object, with all attributes that its methods need; no reference to it is kept.
-        leave: Called with the object in the child, in which no other thread exists. Returns the parent's clients, and
-            has the object make new ones (:func:`refuse_calls` otherwise). It must neither wait nor use a client.
+        leaving: Called with the object in the child, in which no other thread exists. Returns the parent's clients, and
+            has the object make new ones (:func:`leave` otherwise). It must neither wait nor use a client.
     """
-    _owners[owner] = leave, frozenset(vars(owner))
+    _owners[owner] = leaving, frozenset(vars(owner))
 
 
-def refuse_calls(client: object, base: type, *, closing: str = "close", closed: object = None) -> None:
-    """Have all public methods of an object raise :class:`~payload_stores.errors.ForkedClientError`.
+def leave(client: object, base: type, inner: str, *, closing: str = "close", closed: object = None) -> None:
+    """Leave an object around a client to the parent in each later fork's child: there, all its public methods raise.
 
     So do methods that were taken from it before the fork, such as those registered with ``atexit``: the attributes that
     they need are gone.
 
     Args:
-        client: The object, which is being watched, and is no longer then.
+        client: The object, as for :func:`watch`. It raises :class:`~payload_stores.errors.ForkedClientError`.
         base: The class that defines the methods; those that the user's subclass adds stay.
+        inner: The attribute with the client.
         closing: The method that does nothing instead.
         closed: Its result.
     """
+
+    def leaving(there: object) -> list[object]:
+        left = [getattr(there, inner)]
+        _refuse_calls(there, base, closing, closed)
+        return left
+
+    watch(client, leaving)
+
+
+def _refuse_calls(client: object, base: type, closing: str, closed: object) -> None:
     kind: Any = type(client)
     parent = _pid
 
@@ -118,8 +129,8 @@ def _after_in_child() -> None:
     if _owners:
         import ctypes
 
-        for owner, (leave, _) in list(_owners.items()):
-            for client in leave(owner):
+        for owner, (leaving, _) in list(_owners.items()):
+            for client in leaving(owner):
                 # One reference too many: not even the end of the interpreter destroys it.
                 ctypes.pythonapi.Py_IncRef(ctypes.py_object(client))
     _pid = os.getpid()

@@ -74,12 +74,7 @@ class AsyncConsumer(Generic[ValueT]):
         self._fetching: set[Call[Any]] = set()
         # Cancelled calls, whose results are undelivered.
         self._lost: deque[Call[Any]] = deque()
-        forks.watch(self, AsyncConsumer._leave_to_parent)
-
-    def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._client]
-        forks.refuse_calls(self, AsyncConsumer)
-        return left
+        forks.leave(self, AsyncConsumer, "_client")
 
     @property
     def skipped(self) -> int:

@@ -122,12 +122,7 @@ class AsyncProducer(Generic[ValueT]):
         self._has_raised_fatal = False
         self._is_closed = False
         run_in_daemon_thread(partial(_serve, weakref.ref(self), self._client))
-        forks.watch(self, AsyncProducer._leave_to_parent)
-
-    def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._client]
-        forks.refuse_calls(self, AsyncProducer)
-        return left
+        forks.leave(self, AsyncProducer, "_client")
 
     @property
     def is_served(self) -> bool:

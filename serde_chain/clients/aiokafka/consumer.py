@@ -90,12 +90,7 @@ class Consumer(Generic[ValueT]):
         self._batches = Batches(setup)
         self._skipped = 0
         self._telemetry = client_telemetry()
-        forks.watch(self, Consumer._leave_to_parent)
-
-    def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._consumer]
-        forks.refuse_calls(self, Consumer, closing="stop")
-        return left
+        forks.leave(self, Consumer, "_consumer", closing="stop")
 
     async def start(self) -> None:
         """Connect to the cluster and join the group."""

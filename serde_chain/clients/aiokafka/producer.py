@@ -123,12 +123,7 @@ class Producer(Generic[ValueT]):
         self._is_committing = False
         # A running commit or abort of the client.
         self._ending: asyncio.Future[None] | None = None
-        forks.watch(self, Producer._leave_to_parent)
-
-    def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._producer]
-        forks.refuse_calls(self, Producer, closing="stop")
-        return left
+        forks.leave(self, Producer, "_producer", closing="stop")
 
     @property
     def client(self) -> Any:

@@ -133,12 +133,7 @@ class Consumer(Generic[ValueT]):
             # A closure over local names; not for subclasses that override poll.
             poll = plain_poll(self._consumer, self._window, self._backoff, loop.plain, loop)
             vars(self)["poll"] = update_wrapper(poll, self.poll)
-        forks.watch(self, Consumer._leave_to_parent)
-
-    def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._consumer]
-        forks.refuse_calls(self, Consumer)
-        return left
+        forks.leave(self, Consumer, "_consumer")
 
     def poll(self, timeout: float = -1) -> Message[ValueT] | None:
         """Fetch one record.

@@ -187,12 +187,7 @@ class Producer(Generic[ValueT]):
             # A closure over local names; not for subclasses that override produce.
             vars(self)["produce"] = plain_produce(self._send, setup.key, setup.value, self.produce, self._sender.last)
         self._pid = os.getpid()
-        forks.watch(self, Producer._leave_to_parent)
-
-    def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._producer]
-        forks.refuse_calls(self, Producer, closed=True)
-        return left
+        forks.leave(self, Producer, "_producer", closed=True)
 
     def __del__(self) -> None:
         # Records in flight hold callbacks that hold the client, a cycle that the garbage collector cannot see.

@@ -110,12 +110,7 @@ class ShareConsumer:
         self._given: list[_Position] = []
         self.skipped = 0
         """Number of records skipped by ``serde.error.policy``, including dead-lettered ones."""
-        forks.watch(self, ShareConsumer._leave_to_parent)
-
-    def _leave_to_parent(self) -> list[object]:
-        left: list[object] = [self._consumer]
-        forks.refuse_calls(self, ShareConsumer)
-        return left
+        forks.leave(self, ShareConsumer, "_consumer")
 
     def poll(self, timeout: float = -1) -> list[Message]:
         """Fetch a batch of records.
