@@ -13,7 +13,7 @@ import serde_chain
 ROOT = Path(__file__).parent.parent
 PACKAGES = [
     *("payload_stores", "serde_chain", "serde_chain.jobs", "serde_chain.spark", "serde_chain.spark.jobs"),
-    *("serde_chain.base", "serde_chain.transfer"),
+    *("payload_stores.scram", "serde_chain.base", "serde_chain.testing.services", "serde_chain.transfer"),
 ]
 
 

@@ -3,16 +3,11 @@
 :class:`ScramAuth` is loaded on first use: unlike the other modules here, it requires httpx2.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
+from payload_stores.lazy_names import lazy_names as _lazy_names
+
 if TYPE_CHECKING:
-    from payload_stores.scram.auth import ScramAuth
-
-__all__ = ["ScramAuth"]
-
-
-def __getattr__(name: str) -> object:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.auth"), name)
+    from payload_stores.scram.auth import ScramAuth as ScramAuth
+else:
+    __all__, __getattr__, __dir__ = _lazy_names(__name__, {".auth": "ScramAuth"})

@@ -14,57 +14,41 @@ fetches servers ahead. Names are loaded on first use, so that a test with a brok
 not load Spark.
 """
 
-from importlib import import_module
 from typing import TYPE_CHECKING
 
-from serde_chain.testing.services.errors import (
-    ServiceDownloadError,
-    ServiceError,
-    ServiceMissingError,
-    ServiceStartError,
-)
+from payload_stores.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
-    from serde_chain.testing.services.kafka import KafkaBroker
-    from serde_chain.testing.services.offload_server import OffloadServer
-    from serde_chain.testing.services.s3 import S3Server
-    from serde_chain.testing.services.schema_registry import SchemaRegistry
-    from serde_chain.testing.services.spark import spark_jars, spark_session
-    from serde_chain.testing.services.spark_connect import spark_connect_session
+    from serde_chain.testing.services.errors import ServiceDownloadError as ServiceDownloadError
+    from serde_chain.testing.services.errors import ServiceError as ServiceError
+    from serde_chain.testing.services.errors import ServiceMissingError as ServiceMissingError
+    from serde_chain.testing.services.errors import ServiceStartError as ServiceStartError
+    from serde_chain.testing.services.kafka import KafkaBroker as KafkaBroker
+    from serde_chain.testing.services.offload_server import OffloadServer as OffloadServer
+    from serde_chain.testing.services.s3 import S3Server as S3Server
+    from serde_chain.testing.services.schema_registry import SchemaRegistry as SchemaRegistry
+    from serde_chain.testing.services.spark import spark_jars as spark_jars
+    from serde_chain.testing.services.spark import spark_session as spark_session
+    from serde_chain.testing.services.spark_connect import spark_connect_session as spark_connect_session
+else:
+    __all__, _load, __dir__ = _lazy_names(
+        __name__,
+        {
+            ".errors": "ServiceDownloadError ServiceError ServiceMissingError ServiceStartError",
+            ".kafka": "KafkaBroker",
+            ".offload_server": "OffloadServer",
+            ".s3": "S3Server",
+            ".schema_registry": "SchemaRegistry",
+            ".spark": "spark_jars spark_session",
+            ".spark_connect": "spark_connect_session",
+        },
+    )
 
-__all__ = [
-    "KafkaBroker",
-    "OffloadServer",
-    "S3Server",
-    "SchemaRegistry",
-    "ServiceDownloadError",
-    "ServiceError",
-    "ServiceMissingError",
-    "ServiceStartError",
-    "spark_connect_session",
-    "spark_jars",
-    "spark_session",
-]
+    def __getattr__(name: str) -> object:
+        try:
+            return _load(name)
+        except ModuleNotFoundError as error:
+            from serde_chain.testing.services.errors import ServiceMissingError
 
-_MODULES = {
-    "KafkaBroker": "kafka",
-    "OffloadServer": "offload_server",
-    "S3Server": "s3",
-    "SchemaRegistry": "schema_registry",
-    "spark_connect_session": "spark_connect",
-    "spark_jars": "spark",
-    "spark_session": "spark",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load one of the names above."""
-    if name not in _MODULES:
-        message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message)
-    try:
-        module = import_module(f"{__name__}.{_MODULES[name]}")
-    except ModuleNotFoundError as error:
-        message = f"{name} needs the package {error.name!r}: pip install 'serde-chain[services]'"
-        raise ServiceMissingError(message) from error
-    return getattr(module, name)
+            message = f"{name} needs the package {error.name!r}: pip install 'serde-chain[services]'"
+            raise ServiceMissingError(message) from error
