@@ -88,13 +88,26 @@ class _Writer(NamedTuple):
         return self.frame.put(self.encode(data), ctx)
 
 
-class JsonSerializer(UsesRegistry, Serializer[Any]):
+class _Json(UsesRegistry):
+    """Both directions."""
+
+    message_format: str | None = "json"
+    holds_objects = True
+    _model: JsonModel | None
+
+    def bind(self, before: object | None, after: object | None) -> Self:
+        """Refuse a neighbour that moves fields, with ``json.type``."""
+        if self._model is not None:
+            check_neighbours(TYPE, _OF_TEXT, before, after)
+        return self
+
+
+class JsonSerializer(_Json, Serializer[Any]):
     """Writes objects as JSON in UTF-8, without spaces; in record keys, members are sorted.
 
     Refuses NaN and infinities, which JSON lacks, and integers beyond 64 bits, which many readers round.
     """
 
-    message_format: str | None = "json"
     options = (SCHEMA, SCHEMA_FILE, TYPE, VALIDATE, ADDRESSES, FRAMING, *schema_registry.OPTIONS)
     plain: Callable[[Any], bytes] | None
 
@@ -158,14 +171,6 @@ class JsonSerializer(UsesRegistry, Serializer[Any]):
         convert = self._model.write
         return lambda data: encode(convert(data))
 
-    def bind(self, before: object | None, after: object | None) -> Self:
-        """Refuse a neighbour that moves fields, with ``json.type``."""
-        if self._model is not None:
-            check_neighbours(TYPE, _OF_TEXT, before, after)
-        return self
-
-    holds_objects = True
-
     def field_type(self) -> FieldType | None:
         """The type that ``json.schema`` describes. See :class:`~serde_chain.base.DescribesFields`."""
         return None if self._schema is None or self._model is not None else field_type(self._schema.document)
@@ -214,14 +219,13 @@ class _Check(NamedTuple):
     what: str
 
 
-class JsonDeserializer(UsesRegistry, Deserializer[Any]):
+class JsonDeserializer(_Json, Deserializer[Any]):
     """Reads JSON, and ``NaN``, ``Infinity`` and ``-Infinity`` as written by Python's ``json``; integers are exact.
 
     ``null`` becomes None, which is the JSON value, not a tombstone. With ``json.validate``, and without a schema of
     one's own or with ``use.latest.version``, values are checked against the registered schema.
     """
 
-    message_format: str | None = "json"
     options = (SCHEMA, SCHEMA_FILE, TYPE, VALIDATE, ADDRESSES, FRAMING, MAX_PARTS, MAX_OUTPUT, *schema_registry.OPTIONS)
     removed_headers = ()
     plain: Callable[[Any], Any] | None
@@ -270,14 +274,6 @@ class JsonDeserializer(UsesRegistry, Deserializer[Any]):
         from serde_chain.stages.json.batch import JsonBatch
 
         return JsonBatch(self, self._document)
-
-    def bind(self, before: object | None, after: object | None) -> Self:
-        """Refuse a neighbour that moves fields, with ``json.type``."""
-        if self._model is not None:
-            check_neighbours(TYPE, _OF_TEXT, before, after)
-        return self
-
-    holds_objects = True
 
     def field_type(self) -> FieldType | None:
         """Unknown, with a schema too: values keep all members. See :class:`~serde_chain.base.DescribesFields`."""
