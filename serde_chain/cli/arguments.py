@@ -74,7 +74,7 @@ def configured(
                 "--set",
                 "settings",
                 multiple=True,
-                callback=_settings,
+                callback=settings,
                 metavar="KEY=VALUE",
                 help="A setting, instead of CONFIG's; may be given several times.",
             ),
@@ -123,15 +123,15 @@ def path_of(word: str, kind: click.Path, name: str) -> Path:
     return cast("Path", path)
 
 
-def _settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """Parse settings: ``key=value``."""
-    settings = {}
+def settings(_ctx: click.Context, _param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """Parse settings: ``key=value``. The callback of an option."""
+    parsed = {}
     for value in values:
         key, equals, content = value.partition("=")
         if not equals or not key.strip():
             raise click.BadParameter("one is not KEY=VALUE")  # not shown: it may be a password
-        settings[key.strip()] = content
-    return settings
+        parsed[key.strip()] = content
+    return parsed
 
 
 def timeout(seconds: float | None, what: str = "an answer") -> Callable[[_Command], _Command]:

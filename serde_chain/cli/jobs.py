@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from payload_stores.plugins import require
-from serde_chain.cli.arguments import FILE, example
+from serde_chain.cli.arguments import FILE, example, settings
 from serde_chain.cli.output import Status, are, number, printable, say
 from serde_chain.errors import JobError
 
@@ -46,7 +46,13 @@ def _job(command: Callable[..., None]) -> Callable[..., None]:
     """The options of all jobs, and their exit code."""
     for option in (
         click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts: one object, on the last line."),
-        click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; may be given several times."),
+        click.option(
+            "--conf",
+            multiple=True,
+            callback=settings,
+            metavar="KEY=VALUE",
+            help="A Spark setting; may be given several times.",
+        ),
         click.option("--master", help="Spark's master.  [default: local[*]]"),
         click.option(
             "--engine",
@@ -108,7 +114,7 @@ def sweep(  # noqa: PLR0917, click passes them by name
     topics: tuple[str, ...],
     engine: str,
     master: str | None,
-    conf: tuple[str, ...],
+    conf: dict[str, str],
     as_json: bool,
     grace: int,
     delete: bool,
@@ -184,7 +190,7 @@ def audit(
     *,
     engine: str,
     master: str | None,
-    conf: tuple[str, ...],
+    conf: dict[str, str],
     as_json: bool,
     no_payloads: bool,
 ) -> None:
@@ -241,7 +247,7 @@ def migrate(
     checkpoint: str | None,
     engine: str,
     master: str | None,
-    conf: tuple[str, ...],
+    conf: dict[str, str],
     as_json: bool,
 ) -> None:
     """Copy a topic, and its payloads to another store.
@@ -269,7 +275,7 @@ def migrate(
     say({**dataclasses.asdict(report), "checkpoint": folder}, "\n".join(lines), as_json=as_json)
 
 
-def _is_local(engine: str, master: str | None, conf: tuple[str, ...], file: Path, topics: str | Sequence[str]) -> bool:
+def _is_local(engine: str, master: str | None, conf: dict[str, str], file: Path, topics: str | Sequence[str]) -> bool:
     """Whether a job runs without Spark.
 
     Args:
@@ -296,22 +302,21 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 @contextmanager
-def _session(name: str, master: str | None, conf: tuple[str, ...]) -> Iterator[tuple[SparkSession, Progress]]:
+def _session(name: str, master: str | None, conf: dict[str, str]) -> Iterator[tuple[SparkSession, Progress]]:
     """A Spark session with the connector, and the function that shows a job's activity."""
     with Status("starting Spark") as progress, _spark(name, master or "local[*]", conf) as spark:
         yield spark, progress
 
 
 @contextmanager
-def _spark(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSession]:
+def _spark(name: str, master: str, conf: dict[str, str]) -> Iterator[SparkSession]:
     """A Spark session: on this machine with a separate log, or on a cluster."""
     require("pyspark", "spark")
     # py4j prints tracebacks of calls interrupted by Ctrl-C, partly to the root logger. Relevant errors are raised too.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     logging.getLogger().addFilter(_is_not_of_py4j)
-    settings = _settings(conf)
     if not master.startswith("local"):
-        with _session_on_cluster(name, master, settings) as spark:
+        with _session_on_cluster(name, master, conf) as spark:
             yield spark
         return
     from serde_chain.testing.services import ServiceError, ServiceStartError, spark_session
@@ -319,7 +324,7 @@ def _spark(name: str, master: str, conf: tuple[str, ...]) -> Iterator[SparkSessi
     with tempfile.NamedTemporaryFile(prefix="serde-chain-spark-", suffix=".log") as log:
         path = Path(log.name)
         try:
-            with spark_session(name, {"spark.master": master, **settings}, log=path) as spark:
+            with spark_session(name, {"spark.master": master, **conf}, log=path) as spark:
                 yield spark
         except Exception as error:
             # Spark's log is deleted with the file.
@@ -361,13 +366,3 @@ def _first_line(error: Exception) -> str:
 
     text = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
     return str(text).partition("\n")[0]
-
-
-def _settings(conf: tuple[str, ...]) -> dict[str, str]:
-    settings = {}
-    for setting in conf:
-        key, equals, value = setting.partition("=")
-        if not equals:
-            raise click.BadParameter(f"{setting!r} is not KEY=VALUE", param_hint="--conf")
-        settings[key] = value
-    return settings

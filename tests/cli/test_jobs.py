@@ -296,13 +296,13 @@ def test_auto_is_local_without_pyspark_and_for_few_records(
 ) -> None:
     counts = [jobs._MOST_LOCAL, jobs._MOST_LOCAL + 1]
     monkeypatch.setattr("serde_chain.jobs.topic_bounds.count_records", lambda *_: counts.pop(0))
-    assert jobs._is_local("auto", None, (), file, topic)
-    assert not jobs._is_local("auto", None, (), file, topic)
-    assert not jobs._is_local("auto", "local[2]", (), file, topic)
-    assert not jobs._is_local("auto", None, ("spark.ui.enabled=false",), file, topic)
+    assert jobs._is_local("auto", None, {}, file, topic)
+    assert not jobs._is_local("auto", None, {}, file, topic)
+    assert not jobs._is_local("auto", "local[2]", {}, file, topic)
+    assert not jobs._is_local("auto", None, {"spark.ui.enabled": "false"}, file, topic)
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    assert jobs._is_local("auto", None, (), file, topic)
-    assert not jobs._is_local("spark", None, (), file, topic)
+    assert jobs._is_local("auto", None, {}, file, topic)
+    assert not jobs._is_local("spark", None, {}, file, topic)
 
 
 @pytest.mark.usefixtures("orphan")
@@ -322,7 +322,9 @@ def test_what_cannot_be_swept(file: Path, topic: str) -> None:
     failed = run("sweep", file, f"{topic}-nowhere", code=1)
     assert f"topic={topic}-nowhere" in failed.stderr
     assert "is not a number with a unit" in run("sweep", file, topic, "--grace", "24", code=2).stderr
-    assert "is not KEY=VALUE" in run("sweep", file, topic, "--conf", "spark.ui", code=2).stderr
+    malformed = run("sweep", file, topic, "--conf", "spark.secret:hidden", code=2).stderr
+    assert "one is not KEY=VALUE" in malformed
+    assert "hidden" not in malformed
     assert "Missing argument 'TOPIC...'" in run("sweep", file, code=2).stderr
     both = run("sweep", file, topic, "--engine", "local", "--master", "local[2]", code=2).stderr
     assert "--master and --conf are for --engine spark" in both
