@@ -19,7 +19,8 @@ from serde_chain.spark.columns.kafka import CONTEXT, ColumnOrName, as_column, ca
 from serde_chain.spark.columns.types import arrow_of
 from serde_chain.spark.prerequisites import check_packages
 from serde_chain.spark.reading.engine import choose
-from serde_chain.spark.reading.functions import make_function, read_field
+from serde_chain.spark.reading.functions import DECODE, read_field, result_type
+from serde_chain.spark.udfs.make import make_udf
 
 
 def deserialize(
@@ -109,7 +110,8 @@ def deserialize_udf(
     check_packages()
     mode, loaded = check_mode(mode), load(config)
     field, names = open_values(loaded, schema).whole, (VALUE, "headers", *CONTEXT, KEY)
-    function = make_function("deserialize", ReadPlan(loaded, names, field, None, (), mode), kind=kind)
+    plan = ReadPlan(loaded, names, field, None, (), mode)
+    function = make_udf("deserialize", DECODE, plan, result_type(plan), kind=kind)
 
     def call(*columns: ColumnOrName) -> Column:
         _check_headers(field, given=len(columns) > names.index("headers"))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from pyspark.sql import Column, functions
 from pyspark.sql.types import DataType, LongType, StringType, StructField, StructType
@@ -110,24 +110,6 @@ def run_in_workers(
         arguments = [functions.when(where, argument) for argument in arguments]
     column: Column = make_udf(name, DECODE, plan, result_type(plan), once=once)(*arguments)
     return column
-
-
-def make_function(name: str, plan: ReadPlan, *, kind: str | None = None) -> Callable[..., Any]:
-    """Make the function that Spark ships to its workers.
-
-    Args:
-        name: The name in a query's plan.
-        plan: The function's instructions.
-        kind: As for :func:`~serde_chain.spark.udfs.make.make_udf`.
-
-    Returns:
-        A function of columns, in the order of the plan's.
-
-    Raises:
-        ConfigError: The kind is unknown, or a part of the configuration cannot be pickled.
-        MissingDependencyError: pyspark has no functions of this kind.
-    """
-    return make_udf(name, DECODE, plan, result_type(plan), kind=kind)
 
 
 def result_type(plan: ReadPlan) -> DataType:

@@ -217,7 +217,7 @@ class _Encoder:
                 return None
             (topic,) = topics
         try:
-            return avro.native_writer(None if topic is None else RecordContext(topic, VALUE))
+            return avro.column_writer(None if topic is None else RecordContext(topic, VALUE))
         except SerializationError:
             return None  # asked again for the objects, and the error has a place
 

@@ -71,7 +71,6 @@ from serde_chain.transfer import Transfer, finish
 from serde_chain.wire import varint
 
 if TYPE_CHECKING:
-    from serde_chain.arrow import ColumnWriter
     from serde_chain.stages.avro.arrow.batch import AvroBatch
     from serde_chain.stages.avro.arrow.native_writer import NativeWriter
 
@@ -350,12 +349,8 @@ class AvroSerializer(UsesRegistry, Serializer[Any]):
         """Whether records of different topics may be written differently."""
         return self._registry is not None
 
-    def column_writer(self, ctx: Context | None) -> ColumnWriter | None:
-        """Writes columns, by the compiled part. See :class:`serde_chain.arrow.SupportsColumns`."""
-        return self.native_writer(ctx)
-
-    def native_writer(self, ctx: Context | None) -> NativeWriter | None:
-        """Writes Arrow arrays without Python objects, by the compiled part.
+    def column_writer(self, ctx: Context | None) -> NativeWriter | None:
+        """Writes columns without Python objects, by the compiled part. See :class:`serde_chain.arrow.SupportsColumns`.
 
         Args:
             ctx: The record around each value; only its topic counts.
