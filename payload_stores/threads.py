@@ -7,11 +7,11 @@ that hangs delays neither other calls nor the end of the interpreter.
 
 from __future__ import annotations
 
+import _queue  # a part of queue, which loads the other kinds of queues too
 import contextvars
 import logging
 import os
 import threading
-from _queue import Empty, SimpleQueue  # those of queue, which loads the other kinds of queues
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Executor, Future, wait
@@ -24,6 +24,8 @@ from payload_stores.errors import PayloadStoreError, PayloadStoreUnavailableErro
 
 P = ParamSpec("P")
 T = TypeVar("T")
+Empty = _queue.Empty
+SimpleQueue = _queue.SimpleQueue
 
 _log: Final = logging.getLogger("payload_stores")
 

@@ -12,14 +12,13 @@ import logging
 import math
 import threading
 import time
-from _queue import Empty, SimpleQueue  # those of queue, which loads the other kinds of queues
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, Final
 
 from payload_stores.errors import PayloadStoreError, release
-from payload_stores.threads import run_in_daemon_thread
+from payload_stores.threads import Empty, SimpleQueue, run_in_daemon_thread
 from serde_chain.clients.buffer import Buffer
 from serde_chain.clients.outgoing import Client, Gate, Ledger, Outgoing, Report, size_of
 from serde_chain.transfer import Transfer

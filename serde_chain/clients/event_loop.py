@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial, wraps
-from queue import SimpleQueue
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 from payload_stores import threads
@@ -172,7 +171,7 @@ class _Callback:
     def __init__(self, loop: asyncio.AbstractEventLoop, callback: Callable[..., Any], args: tuple[Any, ...]) -> None:
         self._callback = callback
         self._args = args
-        self._calls: SimpleQueue[Call[Any] | None] = SimpleQueue()
+        self._calls: threads.SimpleQueue[Call[Any] | None] = threads.SimpleQueue()
         self._lock = threading.Lock()
         self._is_done = False
         self._future = asyncio.run_coroutine_threadsafe(self._run(), loop)
