@@ -300,21 +300,26 @@ class _Gzip(Codec):
         return output.value(), view[at - len(stream.unused_data) :]
 
 
-class Zlib(_Gzip):
+class _Zlib(_Gzip):
     """zlib streams (RFC 1950) through the standard library."""
 
     name, magic = "zlib", b""
     _wbits = zlib.MAX_WBITS
 
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
-        """See :class:`Codec`."""
         return partial(zlib.compress, level=level)
 
     def begins(self, data: Buffer) -> bool:
-        """See :class:`Codec`."""
         # RFC 1950, section 2.2: the method is deflate, the window at most 32 KiB, and the two bytes a multiple of 31.
         head = bytes(memoryview(data)[:2])
         return len(head) == 2 and head[0] & 15 == 8 and head[0] >> 4 <= 7 and int.from_bytes(head, "big") % 31 == 0
+
+
+class _Deflate(_Zlib):
+    """zlib streams without header and checksum (RFC 1951)."""
+
+    name = "deflate"
+    _wbits = -zlib.MAX_WBITS
 
 
 class _Snappy(Codec):
@@ -403,7 +408,9 @@ def _snappy_ends(stream: memoryview) -> Iterator[tuple[int, int]]:
         raise ValueError("no chunk follows the stream identifier")
 
 
-CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (_Zstd(), _Lz4(), _Gzip(), _Snappy(), Zlib())}
+CODECS: Final[dict[str, Codec]] = {codec.name: codec for codec in (_Zstd(), _Lz4(), _Gzip(), _Snappy(), _Zlib())}
+DEFLATE: Final[Codec] = _Deflate()
+"""Of Avro's container files; no stage writes it."""
 
 
 def codec_of(data: Buffer) -> Codec | None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from payload_stores.plugins import require
-from serde_chain.codecs import CHUNK, CODECS, Output, Zlib
+from serde_chain.codecs import CHUNK, CODECS, DEFLATE, Output
 from serde_chain.errors import DecodeError
 
 # Snappy's largest copy makes 64 bytes of 3.
@@ -26,16 +26,9 @@ def _null(data: memoryview, most: int) -> bytes:
     return bytes(data[: most + 1])
 
 
-class _Deflate(Zlib):
-    """Without zlib's header and checksum."""
-
-    name = "deflate"
-    _wbits = -zlib.MAX_WBITS
-
-
 def _deflate(data: memoryview, most: int) -> bytes:
     # fastavro and others leave a part of zlib's checksum after the end, so trailing bytes are ignored.
-    return _Deflate().decompress_first(data, most)[0]
+    return DEFLATE.decompress_first(data, most)[0]
 
 
 def _bzip2(data: memoryview, most: int) -> bytes:
