@@ -87,13 +87,14 @@ class _Newest:
         """The result: an error if a partition's newest record or each payload is unreadable, otherwise a warning."""
         if not self._count:
             return Finding("records", Level.OK, "there are no records to read", topic=topic)
+        newest = f"the newest {number(self._count, 'record') if self._count > 1 else 'record'}"
         if not self._findings:
-            read = f"the newest {number(self._count, 'record')} of {number(len(self._partitions), 'partition')} "
-            return Finding("records", Level.OK, f"{read}{are(self._count)} readable", topic=topic)
+            read = f"{newest} of {number(len(self._partitions), 'partition')} {are(self._count)} readable"
+            return Finding("records", Level.OK, read, topic=topic)
         ends = {(partition, offset) for (partition, _), offset in self._ends.items()}
         is_newest = any((each.where["partition"], each.where["offset"]) in ends for each in self._findings)
         wrong = len(self._findings)
-        message = f"{wrong:,} of the newest {number(self._count, 'record')} {are(wrong)} unreadable"
+        message = f"{f'{wrong:,} of ' if wrong < self._count else ''}{newest} {are(wrong)} unreadable"
         without = [each for each in self._findings if each.where["reference"] is not None]
         reasons = {(each.message, each.change) for each in without}
         # A single payload may just have been deleted.
