@@ -113,9 +113,19 @@ class SerializationError(ContextualError):
 
 
 class EncodeError(SerializationError):
-    """An object cannot be written: it does not fit the stage or its schema."""
+    """An object cannot be written: it does not fit the stage or its schema.
+
+    Attributes:
+        expects_bytes: Whether something else is where the schema expects bytes; not kept by pickling.
+    """
 
     about_record = True
+    expects_bytes: bool = False
+
+    def expecting_bytes(self, expects_bytes: object) -> Self:
+        """The error itself, with the attribute."""
+        self.expects_bytes = bool(expects_bytes)
+        return self
 
 
 class MessageTooLargeError(EncodeError):

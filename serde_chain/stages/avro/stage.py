@@ -909,8 +909,16 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
         return EncodeError(
             f"the value does not match the schema: {'; '.join(mismatches[:_MAX_SHOWN])}{more}",
             hint="A pair is the full name of a union's branch, and its value" if is_pair else None,
-        )
+        ).expecting_bytes(any(type(each.datum) is not bytes and _takes_bytes(each.schema) for each in invalid.errors))
     return None
+
+
+def _takes_bytes(schema: Any) -> bool:
+    if isinstance(schema, list):
+        return any(map(_takes_bytes, schema))
+    if isinstance(schema, dict):
+        return schema["type"] in {"bytes", "fixed"} and "logicalType" not in schema
+    return bool(schema == "bytes")
 
 
 def _type_name(schema: Any) -> str:

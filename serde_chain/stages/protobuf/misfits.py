@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from payload_stores.options import nearest
 from payload_stores.plugins import require
@@ -16,14 +16,27 @@ from serde_chain.stages.protobuf.schema import first_names, is_map, is_repeated
 # Names of fields that an error lists.
 _MOST_NAMES: Final = 20
 # The descriptors' types.
+_BYTES: Final = 12
 _TYPES: Final = {
     **dict(enumerate(("double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string"), 1)),
-    **dict(enumerate(("bytes", "uint32"), 12)),
+    **dict(enumerate(("bytes", "uint32"), _BYTES)),
     **dict(enumerate(("sfixed32", "sfixed64", "sint32", "sint64"), 15)),
 }
 
 
-def misfit(descriptor: Any, data: Any) -> str | None:
+class Misfit(NamedTuple):
+    """Where a dictionary does not match.
+
+    Attributes:
+        text: The field's path from the message's name, what it has, and what is expected.
+        expects_bytes: Whether bytes are expected there.
+    """
+
+    text: str
+    expects_bytes: bool = False
+
+
+def misfit(descriptor: Any, data: Any) -> Misfit | None:
     """Name the first field of a dictionary that its message refuses, without its value.
 
     Args:
@@ -31,64 +44,67 @@ def misfit(descriptor: Any, data: Any) -> str | None:
         data: The dictionary.
 
     Returns:
-        The field's path from the message's name, what it has, and what is expected; None if no field alone is at fault.
+        None if no field alone is at fault.
 
     Example:
         >>> from google.protobuf.timestamp_pb2 import Timestamp
-        >>> misfit(Timestamp.DESCRIPTOR, {"seconds": "1"})
+        >>> misfit(Timestamp.DESCRIPTOR, {"seconds": "1"}).text
         'google.protobuf.Timestamp.seconds is str of length 1, expected int64'
-        >>> misfit(Timestamp.DESCRIPTOR, {"second": 1})
+        >>> misfit(Timestamp.DESCRIPTOR, {"second": 1}).text
         'google.protobuf.Timestamp has a key that is no field. Did you mean seconds?'
     """
     return _in_message(descriptor, data, descriptor.full_name)
 
 
-def _in_message(descriptor: Any, data: Any, place: str) -> str | None:
+def _in_message(descriptor: Any, data: Any, place: str) -> Misfit | None:
     if not isinstance(data, Mapping):
-        return f"{place} is {shape_of(data)}, expected {descriptor.full_name} or a dictionary of its fields"
+        return _wrong(place, data, f"{descriptor.full_name} or a dictionary of its fields")
     known = {field.name: field for field in descriptor.fields}  # of the library, fields_by_name refuses some keys
     for name, value in data.items():
         if name not in known:
             near = nearest(str(name)[:100], known)
             advice = f"Did you mean {near}?" if near else f"It has {first_names(known, _MOST_NAMES)}"
-            return f"{place} has a key that is no field. {advice}"
+            return Misfit(f"{place} has a key that is no field. {advice}")
         if not _takes(descriptor, name, value):
             return _in_field(known[name], value, f"{place}.{name}")
     return None
 
 
-def _in_field(field: Any, value: Any, place: str) -> str:
+def _in_field(field: Any, value: Any, place: str) -> Misfit:
     if is_map(field):
         return _in_map(field, value, place)
     return (_in_list if is_repeated(field) else _in_one)(field, value, place)
 
 
-def _in_map(field: Any, value: Any, place: str) -> str:
+def _in_map(field: Any, value: Any, place: str) -> Misfit:
     if not isinstance(value, Mapping):
-        return f"{place} is {shape_of(value)}, expected a dictionary"
+        return _wrong(place, value, "a dictionary")
     of_value = field.message_type.fields_by_name["value"]
     for key, item in value.items():
         if not _takes(field.containing_type, field.name, {key: item}):
             found = of_value.message_type and _in_message(of_value.message_type, item, f"{place}[…]")
-            return found or f"an entry of {place} is {shape_of(key)} to {shape_of(item)}, expected {_entry(field)}"
-    return f"{place} is {shape_of(value)}, expected a dictionary of {_entry(field)}"
+            what = f"an entry of {place} is {shape_of(key)} to {shape_of(item)}, expected {_entry(field)}"
+            return found or Misfit(what, of_value.type == _BYTES and not isinstance(item, bytes))
+    return _wrong(place, value, f"a dictionary of {_entry(field)}")
 
 
-def _in_list(field: Any, value: Any, place: str) -> str:
+def _in_list(field: Any, value: Any, place: str) -> Misfit:
     if isinstance(value, (Mapping, str, bytes, Iterator)) or not isinstance(value, Iterable):
-        return f"{place} is {shape_of(value)}, expected a list"
+        return _wrong(place, value, "a list")
     for row, item in enumerate(value):
         if not _takes(field.containing_type, field.name, [item]):
             return _in_one(field, item, f"{place}[{row}]")
     # No item is at fault alone.
-    return f"{place} is {shape_of(value)}, expected a list of {_name(field)}"
+    return _wrong(place, value, f"a list of {_name(field)}")
 
 
-def _in_one(field: Any, value: Any, place: str) -> str:
+def _in_one(field: Any, value: Any, place: str) -> Misfit:
     found = field.message_type and _in_message(field.message_type, value, place)
-    if found:
-        return found
-    return f"{place} is {shape_of(value)}, expected {_name(field)}"
+    return found or _wrong(place, value, _name(field), expects_bytes=field.type == _BYTES)
+
+
+def _wrong(place: str, value: Any, expected: str, *, expects_bytes: bool = False) -> Misfit:
+    return Misfit(f"{place} is {shape_of(value)}, expected {expected}", expects_bytes)
 
 
 def _name(field: Any) -> str:

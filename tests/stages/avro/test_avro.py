@@ -125,6 +125,24 @@ def test_the_field_that_does_not_fit_is_named(change: dict[str, Any], message: s
     assert (caught.value.topic, caught.value.stage) == ("alerts", "avro (1 of 1)")
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "expects_bytes"),
+    [
+        ("bytes", "text", True),
+        (["null", "bytes"], "text", True),
+        ({"type": "map", "values": {"type": "array", "items": "bytes"}}, {"a": [b"", "text"]}, True),
+        ({"type": "fixed", "name": "Hash", "size": 4}, "text", True),
+        ({"type": "fixed", "name": "Hash", "size": 4}, b"abc", False),
+        ("string", b"text", False),
+        ({"type": "bytes", "logicalType": "decimal", "precision": 4}, "text", False),
+    ],
+)
+def test_what_should_have_been_bytes_is_marked(kind: Any, value: Any, *, expects_bytes: bool) -> None:
+    with pytest.raises(EncodeError) as caught:
+        writer(record(("a", kind)))({"a": value})
+    assert caught.value.expects_bytes is expects_bytes
+
+
 @pytest.mark.parametrize("value", [1.5, 2**31, True], ids=str)
 def test_validation_refuses_what_fastavro_would_write(value: object) -> None:
     schema = record(("at", record(("n", "int"), name="Inner")))

@@ -270,6 +270,7 @@ def test_errors_name_the_field_and_no_value() -> None:
         ),
         ({"secret one": 1}, "event.Event has a key that is no field. It has struct, "),
         ({"time": {"seconds": "secret"}}, "event.Event.time.seconds is str of length 6, expected int64"),
+        ({"data": {"value": "secret"}}, "event.Event.data.value is str of length 6, expected bytes"),
         ({"text": {"value": 7}}, "event.Event.text.value is int of 3 bits, expected string"),
         (
             {"children": [{}, {"time": {"nanos": 2**40}}]},
@@ -284,6 +285,7 @@ def test_a_misfit_names_its_field_without_the_value(value: Any, message: str) ->
         writer()(value)
     assert message in caught.value.message
     assert "secret" not in str(caught.value)
+    assert caught.value.expects_bytes is message.endswith("expected bytes")
 
 
 @pytest.mark.parametrize("items", [[{"id": "secret"}], [{"id": 1}], []])
@@ -495,7 +497,6 @@ def test_a_long_list_is_searched_with_one_filler(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(misfits, "filler", counted)
     descriptor = descriptor_pb2.FileDescriptorProto.DESCRIPTOR
     found = misfits.misfit(descriptor, {"message_type": [{"name": "A"}] * 1000 + [{"nam": "B"}]})
-    assert (
-        found == "google.protobuf.FileDescriptorProto.message_type[1000] has a key that is no field. Did you mean name?"
-    )
+    where = "google.protobuf.FileDescriptorProto.message_type[1000]"
+    assert found == (f"{where} has a key that is no field. Did you mean name?", False)
     assert len(made) <= 1  # none if another test has asked
