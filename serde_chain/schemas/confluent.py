@@ -180,9 +180,7 @@ class ConfluentRegistry(SchemaRegistry):
         except SchemaRegistryError as error:
             # For unsupported GUIDs, and for numbers that cannot be ids, registries answer like any server asked for an
             # unknown address.
-            if not error.about_record and self._is_not_found(error.__cause__):
-                self.check()
-                error.about_record = True
+            error.about_record |= self._is_not_found(error.__cause__)
             raise
         if not isinstance(schema.schema_str, str):
             raise _foreign(what)
@@ -284,6 +282,8 @@ class ConfluentRegistry(SchemaRegistry):
             return within_deadline(method, *arguments, **options)
         except self._library.SchemaRegistryError as error:
             unknown = self._is_not_found(error)
+            if unknown and what and error.error_code not in UNKNOWN_SCHEMA:
+                self.check()  # it may be another server's answer
             reason = f"HTTP {error.http_status_code}"
             reason = f"{error.error_message} ({reason})" if error.error_message else reason
             raise SchemaRegistryError(
@@ -313,7 +313,8 @@ class ConfluentRegistry(SchemaRegistry):
 
 
 def _is_answer(error: SchemaRegistryError) -> bool:
-    return not error.transient
+    # Not after a check, which has found no registry.
+    return not error.transient and not isinstance(error.__cause__, SchemaRegistryError)
 
 
 def _refers(schema: Any) -> Callable[[SchemaRegistryError], bool]:

@@ -277,6 +277,31 @@ def test_an_unknown_guid_is_not_the_records_fault_where_there_is_no_registry(
     assert "None" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"avro.schema": V1},
+        {"avro.schema": V1, "auto.register.schemas": False},
+        {"use.latest.version": True},
+        {"use.latest.with.metadata": "a=b"},
+        {"avro.schema": V1, "schema.references": [{"name": "survey.Other", "subject": "others"}]},
+        None,
+    ],
+)
+@pytest.mark.parametrize("path", ["", "/elsewhere"])
+def test_a_wrong_path_is_explained_alike_to_writers_and_readers(
+    registry: SchemaRegistry, topic: str, path: str, own: dict[str, object] | None
+) -> None:
+    url = registry.url.removesuffix("/apis/ccompat/v7") + path
+    config = {"value.deserializer": "avro", "value.serializer": "avro", "schema.registry.url": url, **(own or {})}
+    kind: Any = DeserializerChain if own is None else SerializerChain
+    with kind.from_config(config) as chain, pytest.raises(SchemaRegistryError) as caught:
+        chain({"id": 1} if own else bytes(6), RecordContext(topic, "value", []))
+    assert not caught.value.about_record
+    assert caught.value.message.startswith("schema.registry.url has no schema registry at its path")
+    assert str(caught.value.hint).startswith("Check the path in schema.registry.url: Confluent's has none")
+
+
 def test_a_schema_of_another_kind_is_said(client: SchemaRegistryClient, reader: Make, topic: str) -> None:
     number = client.register_schema(
         f"{topic}-json", Schema('{"$schema": "http://json-schema.org/draft-07/schema#"}', "JSON")
