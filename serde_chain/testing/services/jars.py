@@ -13,7 +13,7 @@ from pathlib import Path
 
 from serde_chain.testing.services.cache import cached
 from serde_chain.testing.services.errors import ServiceDownloadError, ServiceMissingError
-from serde_chain.testing.services.java import QUICK_START, system_java
+from serde_chain.testing.services.java import QUICK_START, any_java
 from serde_chain.testing.services.tool import run_tool
 
 _DOWNLOAD_SECONDS = 900
@@ -188,7 +188,7 @@ def _retrieve(ivy: Path, module: str, part: str, folder: Path, what: str) -> Non
     (work / "ivy.xml").write_text(module)
     # Ivy's default cache is in the user's home and not safe for several processes, so it gets a new one.
     # Ivy's own checksums, SHA-1 from the same server, take as many requests as the jars: ours are compared afterwards.
-    command = [system_java(), *QUICK_START, "-Divy.checksums=", "-jar", str(ivy), "-ivy", str(work / "ivy.xml")]
+    command = [any_java(), *QUICK_START, "-Divy.checksums=", "-jar", str(ivy), "-ivy", str(work / "ivy.xml")]
     command += ["-confs", part, "-cache", str(work / "cache"), "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
     run_tool(command, what=f"fetching {what}", folder=work, seconds=_DOWNLOAD_SECONDS)
     shutil.rmtree(work)

