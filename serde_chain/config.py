@@ -402,6 +402,7 @@ _TOPIC_KEYS: Final = frozenset({
     "retention.ms", "segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
     "unclean.leader.election.enable",
 })  # fmt: skip
+_SERVERS: Final = "bootstrap.servers"
 _LIMIT_OF_CLIENT: Final = (
     "The producer's limit is message.max.bytes; with large.message.threshold.bytes = auto, it follows the topic's. "
 )
@@ -420,6 +421,10 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     used, keys = resolved.options, resolved.settings
     yield from _models_of_no_stage(used, keys)
     yield from _settings_of_topics(used, keys)
+    servers = str(keys.get(_SERVERS))
+    if "http://" in servers or "https://" in servers:  # librdkafka would wait for such a broker
+        advice = "Write host:port, such as localhost:9092"
+        yield ConfigError(f"{_SERVERS} = {servers!r} is an address of HTTP", hint=advice, key=_SERVERS)
     if not any(_is_strange(key, used) for key in keys):
         return
     known = [*_builtin_options(), *used]
