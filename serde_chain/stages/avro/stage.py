@@ -914,11 +914,8 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
 
 
 def _takes_bytes(schema: Any) -> bool:
-    if isinstance(schema, list):
-        return any(map(_takes_bytes, schema))
-    if isinstance(schema, dict):
-        return schema["type"] in {"bytes", "fixed"} and "logicalType" not in schema
-    return bool(schema == "bytes")
+    kind = schema.get("type") if isinstance(schema, dict) and "logicalType" not in schema else schema
+    return kind in ("bytes", "fixed")
 
 
 def _type_name(schema: Any) -> str:

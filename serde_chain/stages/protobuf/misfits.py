@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from payload_stores.options import nearest
 from payload_stores.plugins import require
@@ -13,6 +13,7 @@ from serde_chain.errors import shape_of
 from serde_chain.stages.protobuf.dictionaries import Convert, filler
 from serde_chain.stages.protobuf.schema import first_names, is_map, is_repeated
 
+_Misfit: TypeAlias = tuple[str, bool]
 # Names of fields that an error lists.
 _MOST_NAMES: Final = 20
 # The descriptors' types.
@@ -24,19 +25,7 @@ _TYPES: Final = {
 }
 
 
-class Misfit(NamedTuple):
-    """Where a dictionary does not match.
-
-    Attributes:
-        text: The field's path from the message's name, what it has, and what is expected.
-        expects_bytes: Whether bytes are expected there.
-    """
-
-    text: str
-    expects_bytes: bool = False
-
-
-def misfit(descriptor: Any, data: Any) -> Misfit | None:
+def misfit(descriptor: Any, data: Any) -> _Misfit | None:
     """Name the first field of a dictionary that its message refuses, without its value.
 
     Args:
@@ -44,19 +33,20 @@ def misfit(descriptor: Any, data: Any) -> Misfit | None:
         data: The dictionary.
 
     Returns:
-        None if no field alone is at fault.
+        The field's path from the message's name, what it has, and what is expected; and whether bytes are. None if no
+        field alone is at fault.
 
     Example:
         >>> from google.protobuf.timestamp_pb2 import Timestamp
-        >>> misfit(Timestamp.DESCRIPTOR, {"seconds": "1"}).text
+        >>> misfit(Timestamp.DESCRIPTOR, {"seconds": "1"})[0]
         'google.protobuf.Timestamp.seconds is str of length 1, expected int64'
-        >>> misfit(Timestamp.DESCRIPTOR, {"second": 1}).text
+        >>> misfit(Timestamp.DESCRIPTOR, {"second": 1})[0]
         'google.protobuf.Timestamp has a key that is no field. Did you mean seconds?'
     """
     return _in_message(descriptor, data, descriptor.full_name)
 
 
-def _in_message(descriptor: Any, data: Any, place: str) -> Misfit | None:
+def _in_message(descriptor: Any, data: Any, place: str) -> _Misfit | None:
     if not isinstance(data, Mapping):
         return _wrong(place, data, f"{descriptor.full_name} or a dictionary of its fields")
     known = {field.name: field for field in descriptor.fields}  # of the library, fields_by_name refuses some keys
@@ -64,19 +54,19 @@ def _in_message(descriptor: Any, data: Any, place: str) -> Misfit | None:
         if name not in known:
             near = nearest(str(name)[:100], known)
             advice = f"Did you mean {near}?" if near else f"It has {first_names(known, _MOST_NAMES)}"
-            return Misfit(f"{place} has a key that is no field. {advice}")
+            return f"{place} has a key that is no field. {advice}", False
         if not _takes(descriptor, name, value):
             return _in_field(known[name], value, f"{place}.{name}")
     return None
 
 
-def _in_field(field: Any, value: Any, place: str) -> Misfit:
+def _in_field(field: Any, value: Any, place: str) -> _Misfit:
     if is_map(field):
         return _in_map(field, value, place)
     return (_in_list if is_repeated(field) else _in_one)(field, value, place)
 
 
-def _in_map(field: Any, value: Any, place: str) -> Misfit:
+def _in_map(field: Any, value: Any, place: str) -> _Misfit:
     if not isinstance(value, Mapping):
         return _wrong(place, value, "a dictionary")
     of_value = field.message_type.fields_by_name["value"]
@@ -84,11 +74,11 @@ def _in_map(field: Any, value: Any, place: str) -> Misfit:
         if not _takes(field.containing_type, field.name, {key: item}):
             found = of_value.message_type and _in_message(of_value.message_type, item, f"{place}[…]")
             what = f"an entry of {place} is {shape_of(key)} to {shape_of(item)}, expected {_entry(field)}"
-            return found or Misfit(what, of_value.type == _BYTES and not isinstance(item, bytes))
+            return found or (what, of_value.type == _BYTES and not isinstance(item, bytes))
     return _wrong(place, value, f"a dictionary of {_entry(field)}")
 
 
-def _in_list(field: Any, value: Any, place: str) -> Misfit:
+def _in_list(field: Any, value: Any, place: str) -> _Misfit:
     if isinstance(value, (Mapping, str, bytes, Iterator)) or not isinstance(value, Iterable):
         return _wrong(place, value, "a list")
     for row, item in enumerate(value):
@@ -98,13 +88,13 @@ def _in_list(field: Any, value: Any, place: str) -> Misfit:
     return _wrong(place, value, f"a list of {_name(field)}")
 
 
-def _in_one(field: Any, value: Any, place: str) -> Misfit:
+def _in_one(field: Any, value: Any, place: str) -> _Misfit:
     found = field.message_type and _in_message(field.message_type, value, place)
     return found or _wrong(place, value, _name(field), expects_bytes=field.type == _BYTES)
 
 
-def _wrong(place: str, value: Any, expected: str, *, expects_bytes: bool = False) -> Misfit:
-    return Misfit(f"{place} is {shape_of(value)}, expected {expected}", expects_bytes)
+def _wrong(place: str, value: Any, expected: str, *, expects_bytes: bool = False) -> _Misfit:
+    return f"{place} is {shape_of(value)}, expected {expected}", expects_bytes
 
 
 def _name(field: Any) -> str:

@@ -179,9 +179,9 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
         except Exception as error:  # noqa: BLE001  replaced: its message may quote the value
             let_through(error)
             why = misfit(descriptor, data) if isinstance(data, Mapping) else None
-            text = why.text if why else _reason(error)
-            refused = EncodeError(f"the value does not match {descriptor.full_name}: {text}")
-            raise refused.expecting_bytes(why and why.expects_bytes) from None
+            text, expects_bytes = why or (_reason(error), False)
+            text = f"the value does not match {descriptor.full_name}: {text}"
+            raise EncodeError(text).expecting_bytes(expects_bytes) from None
         return encoded
 
     return encode

