@@ -17,7 +17,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 from serde_chain import config as configuration
-from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.config import Config
 from serde_chain.record import KEY, VALUE, Header, Headers, RecordContext
 from serde_chain.stage_calls import Begun
@@ -26,9 +25,11 @@ from serde_chain.transfer import Transfer, answered, then
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from serde_chain.chain import DeserializerChain, SerializerChain
+
 __all__ = ["Decoded", "Decoder", "Encoded", "Encoder", "Record", "RecordCodec", "frozen"]
 
-ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
+ChainT = TypeVar("ChainT", "SerializerChain", "DeserializerChain")
 
 
 class Record(NamedTuple):
@@ -109,8 +110,8 @@ class Encoder:
 
     def __init__(
         self,
-        key: SerializerChain | None,
-        value: SerializerChain | None,
+        key: "SerializerChain | None",
+        value: "SerializerChain | None",
         *,
         blocks: bool = True,
     ) -> None:
@@ -134,6 +135,7 @@ class Encoder:
             SerializationError: A stage failed.
 
         Example:
+            >>> from serde_chain import SerializerChain
             >>> Encoder(None, SerializerChain.from_config({"value.serializers": "json"})).encode(
             ...     Record("images", {"name": "M 51"}, "M 51")
             ... )
@@ -194,7 +196,7 @@ class Decoder:
         value: The chain of values, likewise.
     """
 
-    def __init__(self, key: DeserializerChain | None, value: DeserializerChain | None) -> None:
+    def __init__(self, key: "DeserializerChain | None", value: "DeserializerChain | None") -> None:
         self._key, self._value = (None if chain is None else chain.begin for chain in (key, value))
 
     def decode(self, record: Record) -> Any:
@@ -210,6 +212,7 @@ class Decoder:
             SerializationError: The record is undecodable, or its surroundings failed.
 
         Example:
+            >>> from serde_chain import DeserializerChain
             >>> Decoder(None, DeserializerChain.from_config({"value.deserializers": "json"})).decode(
             ...     Record("images", b'{"name":"M 51"}', b"M 51")
             ... )
@@ -259,6 +262,8 @@ class RecordCodec:
         """Encode a record; see :meth:`Encoder.encode`."""
         encoder = self._encoder
         if encoder is None:
+            from serde_chain.chain import SerializerChain  # clients get theirs, and importing them loads no chain
+
             with self._lock:
                 encoder = self._encoder = self._encoder or Encoder(*self._open(SerializerChain))
         return encoder.encode(record)
@@ -267,6 +272,8 @@ class RecordCodec:
         """Decode a record; see :meth:`Decoder.decode`."""
         decoder = self._decoder
         if decoder is None:
+            from serde_chain.chain import DeserializerChain
+
             with self._lock:
                 decoder = self._decoder = self._decoder or Decoder(*self._open(DeserializerChain))
         return decoder.decode(record)
@@ -282,6 +289,8 @@ class RecordCodec:
 
     def close(self) -> None:
         """Close the chains."""
+        from serde_chain.chain import close_all
+
         close_all(self._chains)
 
     def __enter__(self) -> Self:

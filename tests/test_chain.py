@@ -25,7 +25,7 @@ from serde_chain import (
     Serializer,
     SerializerChain,
 )
-from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.config import resolve
 from serde_chain.stages.primitives import BytesSerializer
 
@@ -294,7 +294,7 @@ def test_nothing_in_a_chain_shows_secrets() -> None:
             chain({"id": "text"}, context())
         assert "hush" not in str(caught.value)
     assert "hush" not in repr(resolve(config))
-    setup = ClientChains.of({**config, "sasl.password": "hush"}, SerializerChain, MAX_BLOCK)
+    setup = ClientChains.of_writer({**config, "sasl.password": "hush"})
     assert "hush" not in repr(setup)
     setup.close()
 

@@ -18,12 +18,13 @@ NEEDED_BY_OTHERS = {
     "serde_chain.transfer.answers",
 }  # fmt: skip
 NEEDED_BY_CONSUMERS = {"copy", "payload_stores.records", "serde_chain.clients.window", "serde_chain.transfer.ahead"}
+NEEDED_BY_CLIENTS = {"serde_chain.chain", "serde_chain.order"}
 
 
 @pytest.mark.parametrize(
     ("use", "not_needed"),
     [
-        ("serde_chain.Consumer, serde_chain.Producer", NEEDED_BY_OTHERS),
+        ("serde_chain.Consumer, serde_chain.Producer", NEEDED_BY_OTHERS | NEEDED_BY_CLIENTS),
         ("serde_chain.Producer({'bootstrap.servers': '127.0.0.1:1'}).close()", NEEDED_BY_OTHERS | NEEDED_BY_CONSUMERS),
     ],
 )

@@ -11,7 +11,7 @@ import pytest
 from payload_stores.memory import MemoryStore
 from serde_chain import ConfigError, Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.builders import DeserializerChainBuilder, SerializerChainBuilder
-from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.config import check_keys, is_secret, resolve
 from serde_chain.record import KEY, VALUE
 from serde_chain.testing.services import KafkaBroker, SchemaRegistry
@@ -55,8 +55,8 @@ def test_key_and_value_have_schemas_of_their_own(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "value.avsc").write_text(RECORD_VALUE)
     config = source(tmp_path)
-    writer = ClientChains.of(config, SerializerChain, MAX_BLOCK)
-    reader = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+    writer = ClientChains.of_writer(config)
+    reader = ClientChains.of_reader(config)
     assert writer.key is not None
     assert writer.value is not None
     assert reader.key is not None

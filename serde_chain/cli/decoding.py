@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from serde_chain.catalogue import DESERIALIZE
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
+from serde_chain.clients.client_chains import ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.window_reader import prefetch_for
 from serde_chain.codec import Decoder
@@ -101,7 +101,7 @@ class Decoding:
 def _setup(config: Mapping[str, object], *, lazy: bool) -> ClientChains[DeserializerChain]:
     try:
         settings = with_settings(config, {FETCH.name: LAZY}) if lazy else config
-        return ClientChains.of(settings, DeserializerChain, MAX_POLL_INTERVAL)
+        return ClientChains.of_reader(settings)
     except ConfigError:
         if not lazy:
             raise

@@ -15,7 +15,7 @@ from serde_chain.catalogue import ConfiguredStage
 from serde_chain.chain import DeserializerChain, SerializerChain, close_all
 from serde_chain.cli.findings import Finding
 from serde_chain.cli.positions import lines_of
-from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
+from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
@@ -201,11 +201,11 @@ def _of_limits(config: Resolved) -> Iterator[ContextualError]:
     from serde_chain.clients.confluent.producer import limited
 
     try:
-        ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL).close()
+        ClientChains.of_reader(config).close()
     except ContextualError as error:
         yield error
     try:
-        setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
+        setup = ClientChains.of_writer(config)
         try:
             limited(setup)
         finally:

@@ -12,7 +12,6 @@ from serde_chain import base
 from serde_chain import config as configuration
 from serde_chain.base import Serializer
 from serde_chain.catalogue import DESERIALIZE, SERIALIZE, Side
-from serde_chain.chain import DeserializerChain, SerializerChain
 from serde_chain.clients.limits import KEY_ROOM
 from serde_chain.config import Config, Resolved
 from serde_chain.errors import ConfigError
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from payload_stores.base import RecordWriter
+    from serde_chain.chain import DeserializerChain, SerializerChain
     from serde_chain.clients.journal import Journal
 
 _log = logging.getLogger("serde_chain")
@@ -60,7 +60,7 @@ _PRODUCERS_ONLY: Final = frozenset({
     "request.timeout.ms", "retries", "sticky.partitioning.linger.ms", "transaction.timeout.ms", "transactional.id",
 })  # fmt: skip
 
-ChainT = TypeVar("ChainT", SerializerChain, DeserializerChain)
+ChainT = TypeVar("ChainT", "SerializerChain", "DeserializerChain")
 
 
 class ClientChains(Generic[ChainT]):
@@ -81,21 +81,34 @@ class ClientChains(Generic[ChainT]):
         self.value: ChainT | None = value
         self.resolved, self.client, self.limit_ms = resolved, client, limit_ms
 
-    @classmethod
-    def of(
-        cls, source: Config | Resolved | str | Path, chain: type[ChainT], limit: Option[int]
-    ) -> ClientChains[ChainT]:
-        """Read a client's configuration.
+    @staticmethod
+    def of_writer(source: Config | Resolved | str | Path) -> ClientChains[SerializerChain]:
+        """Read a producer's configuration.
+
+        Store calls must end within the client's own time limit (KIP-1159, "Timeouts").
 
         Args:
             source: As for :func:`serde_chain.config.checked`.
-            chain: Which direction.
-            limit: The client's own time limit: store calls must end within it (KIP-1159, "Timeouts").
 
         Raises:
             ConfigError: The configuration is wrong.
             MissingDependencyError: The extra of a stage or store is not installed.
         """
+        from serde_chain.chain import SerializerChain  # a process that makes no client needs none
+
+        return ClientChains._of(source, SerializerChain, MAX_BLOCK)
+
+    @staticmethod
+    def of_reader(source: Config | Resolved | str | Path) -> ClientChains[DeserializerChain]:
+        """Read a consumer's configuration; see :meth:`of_writer`."""
+        from serde_chain.chain import DeserializerChain
+
+        return ClientChains._of(source, DeserializerChain, MAX_POLL_INTERVAL)
+
+    @classmethod
+    def _of(
+        cls, source: Config | Resolved | str | Path, chain: type[ChainT], limit: Option[int]
+    ) -> ClientChains[ChainT]:
         resolved = configuration.checked(source)
         limit_ms = limit.read(resolved.settings)
         moving = _moving_stages(resolved, chain.side)
@@ -282,6 +295,8 @@ def single_serializer(
         ConfigError: The configuration of chains, stages or stores is wrong, or a threshold is above the client's limit.
         MissingDependencyError: An extra is not installed.
     """
+    from serde_chain.chain import SerializerChain
+
     chain = SerializerChain.from_config(config, is_key=is_key)
     try:
         return limited_chain(chain, limits, is_key=is_key)
@@ -303,6 +318,8 @@ def room_for_key(*, is_key: bool) -> int:
 
 def single_deserializer(config: Config | Resolved | str | Path, *, is_key: bool) -> DeserializerChain:
     """The chain of a client that calls its deserializers itself; see :func:`single_serializer`."""
+    from serde_chain.chain import DeserializerChain
+
     return DeserializerChain.from_config(config, is_key=is_key)
 
 

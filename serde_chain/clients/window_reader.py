@@ -6,14 +6,16 @@ import itertools
 import math
 from collections.abc import Callable, Iterable
 from operator import methodcaller
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from payload_stores.signals import let_through
 from serde_chain import base
-from serde_chain.chain import DeserializerChain
 from serde_chain.clients.window import WaitingMessage, Window, place
 from serde_chain.errors import ContextualError, PayloadStoreUnavailableError, in_chain
 from serde_chain.transfer import Prefetch, Transfer, finish
+
+if TYPE_CHECKING:
+    from serde_chain.chain import DeserializerChain
 
 
 def prefetch_for(*chains: DeserializerChain | None) -> Prefetch | None:

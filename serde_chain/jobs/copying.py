@@ -11,8 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, KafkaException, TopicPartition
 
-from serde_chain.chain import DeserializerChain
-from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import decode_message
 from serde_chain.clients.confluent.partitions import TIMEOUT_S, PartitionReader
@@ -122,7 +121,7 @@ class _Copy:
 
     def _open(self, stack: ExitStack, name: str) -> None:
         plan = self._plan
-        setup = ClientChains.of(plan.source, DeserializerChain, MAX_POLL_INTERVAL)
+        setup = ClientChains.of_reader(plan.source)
         stack.callback(setup.close)
         self._decoder = Decoder(setup.key, setup.value)
         self._fetching = prefetch_for(setup.key, setup.value)

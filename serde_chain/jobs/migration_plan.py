@@ -8,8 +8,7 @@ from typing import Self
 
 from serde_chain.base import Data
 from serde_chain.catalogue import DESERIALIZE, bare_key
-from serde_chain.chain import DeserializerChain, SerializerChain
-from serde_chain.clients.client_chains import MAX_BLOCK, MAX_POLL_INTERVAL, ClientChains
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.clients.confluent.producer import limited
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import DESCRIBE, ERROR_POLICY
@@ -113,9 +112,9 @@ def plan_migration(
     # References in fields are read from objects, and created in objects, on both sides then.
     by_field = _has_fields(source, target)
     reading, writing = _reader(source, by_field=by_field), _writer(target, by_field=by_field)
-    reader = ClientChains.of(reading, DeserializerChain, MAX_POLL_INTERVAL)
+    reader = ClientChains.of_reader(reading)
     reader.close()
-    setup, _ = limited(ClientChains.of(writing, SerializerChain, MAX_BLOCK))
+    setup, _ = limited(ClientChains.of_writer(writing))
     setup.close()
     if by_field:
         _check_objects(

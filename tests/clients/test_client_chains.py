@@ -1,15 +1,14 @@
 """What a client makes of its configuration, before it meets a broker."""
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from typing import Any, cast
 
 import pytest
 
-from payload_stores.options import Option, integer, text
+from payload_stores.options import Option, text
 from serde_chain import Data, DeserializerChain, Serializer, SerializerChain
 from serde_chain.cli.mistakes import check_config, mistakes
-from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
+from serde_chain.clients.client_chains import ClientChains, warn_of_other_side
 from serde_chain.codec import RecordCodec
 from serde_chain.config import resolve
 from serde_chain.errors import ConfigError
@@ -35,7 +34,7 @@ READS = {"value.deserializers": "zstd, json"}
 def test_a_configuration_of_the_other_side_is_reported(
     chain: Any, config: dict[str, Any], told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    setup = ClientChains.of(config, chain, MAX_BLOCK)
+    setup = ClientChains.of_writer(config) if chain is SerializerChain else ClientChains.of_reader(config)
     warn_of_other_side(setup, chain.side)
     setup.close()
     assert [record.levelname for record in caplog.records] == (["WARNING"] if told else [])
@@ -62,7 +61,7 @@ class Asked(Serializer[bytes]):
     ("read", "times"),
     [
         (lambda config: SerializerChain.from_config(config).close(), 1),
-        (lambda config: ClientChains.of(config, SerializerChain, MAX_BLOCK).close(), 1),
+        (lambda config: ClientChains.of_writer(config).close(), 1),
         (lambda config: RecordCodec(config).close(), 1),
         (mistakes, 1),
         (check_config, 1),
@@ -99,7 +98,7 @@ def test_keys_of_a_resolved_configuration_are_checked() -> None:
     """``resolve`` does not check them."""
     resolved = resolve({"value.serializers": "json, large-message", "large.message.treshold.bytes": "1"})
     with pytest.raises(ConfigError, match=r"large\.message\.treshold\.bytes"):
-        ClientChains.of(resolved, SerializerChain, Option("max.block.ms", integer(1), 60_000))
+        ClientChains.of_writer(resolved)
 
 
 def test_a_stage_may_change_the_settings_that_it_gets() -> None:
@@ -109,12 +108,17 @@ def test_a_stage_may_change_the_settings_that_it_gets() -> None:
 
 
 def test_a_clients_defaults_stay_its_own() -> None:
-    config = {"value.serializers": "large-message", "large.message.payload.store.class": "memory"}
+    config: dict[str, Any] = {
+        "value.serializers": "large-message",
+        "value.deserializers": "large-message",
+        "large.message.payload.store.class": "memory",
+        "max.block.ms": 20_000,
+        "max.poll.interval.ms": 90_000,
+    }
     resolved = resolve(config)
-    with ExitStack() as stack:
-        for limit_ms, timeout_ms in ((20_000, 20_000), (90_000, 60_000)):
-            limit = Option("max.block.ms", integer(1), limit_ms)
-            setup = ClientChains.of(resolved, SerializerChain, limit)
-            stack.callback(setup.close)
-            assert [stage.timeout_ms for stage in setup.offloading] == [timeout_ms]
+    for read, timeout_ms in ((ClientChains.of_writer, 20_000), (ClientChains.of_reader, 60_000)):
+        setup = read(resolved)
+        chain = cast("Any", setup.value)
+        assert [stage.timeout_ms for stage in chain.stages] == [timeout_ms]
+        setup.close()
     assert resolved.settings == config

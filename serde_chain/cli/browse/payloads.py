@@ -9,8 +9,7 @@ from payload_stores.base import PayloadStore, SupportsRanges, SupportsStreaming
 from payload_stores.errors import PayloadStoreError, UntrustedReferenceError
 from payload_stores.probes import refuse_larger, see
 from serde_chain.catalogue import settings_of
-from serde_chain.chain import DeserializerChain
-from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.record import VALUE, RecordContext
 from serde_chain.stages.large_message.options import REFERENCE_TOPICS, ReferenceTopics
 from serde_chain.wire.reference_format import Reference
@@ -29,7 +28,7 @@ class Payloads:
     """
 
     def __init__(self, config: Mapping[str, object]) -> None:
-        self._setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        self._setup = ClientChains.of_reader(config)
         chains = (self._setup.value, self._setup.key)
         self._stores: tuple[PayloadStore, ...] = tuple(store for chain in chains if chain for store in chain.stores)
         try:

@@ -13,11 +13,10 @@ from aiokafka.structs import OffsetAndTimestamp
 
 from payload_stores import forks
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.chain import DeserializerChain
 from serde_chain.clients.aiokafka.dead_letters import DeadLetters
 from serde_chain.clients.aiokafka.decoder import Batches, Record
 from serde_chain.clients.aiokafka.times import TimeSearch
-from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
+from serde_chain.clients.client_chains import ClientChains, warn_of_other_side
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.clients.event_loop import in_daemon_thread
 from serde_chain.clients.seek import EntryTimes
@@ -74,7 +73,7 @@ class Consumer(Generic[ValueT]):
         searcher: AIOKafkaConsumer | None = None,
     ) -> None:
         self._consumer = consumer
-        self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        self._setup = setup = ClientChains.of_reader(config)
         warn_of_other_side(setup, DESERIALIZE)
         try:
             self._policy = ErrorPolicy.of(setup.config)

@@ -17,7 +17,7 @@ from aiokafka.structs import ConsumerRecord
 from payload_stores.signals import let_through
 from serde_chain import codec
 from serde_chain.chain import DeserializerChain
-from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, tell
 from serde_chain.clients.window import Window
 from serde_chain.clients.window_reader import WindowReader, marker_headers, prefetch_for
@@ -64,7 +64,7 @@ class RecordDecoder:
     """
 
     def __init__(self, config: Config | Resolved | str | Path) -> None:
-        self._setup = setup = ClientChains.of(config, DeserializerChain, MAX_POLL_INTERVAL)
+        self._setup = setup = ClientChains.of_reader(config)
         policy = ERROR_POLICY.read(setup.config)
         if policy != RAISE:
             message = "%s = %s has no effect on single records: errors are raised"

@@ -21,7 +21,7 @@ from serde_chain.base import SupportsOffload, SupportsUploads
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.chain import SerializerChain
 from serde_chain.clients.aiokafka.topic_admin import AiokafkaAdmin
-from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload, warn_of_other_side
+from serde_chain.clients.client_chains import ClientChains, delete_payload, warn_of_other_side
 from serde_chain.clients.event_loop import Pace, Turns, in_daemon_thread, size_of, tell
 from serde_chain.clients.limits import JAVA_OVERHEAD, LARGEST_MESSAGE
 from serde_chain.clients.negotiation import Negotiation, keeps_order
@@ -94,7 +94,7 @@ class Producer(Generic[ValueT]):
     def __init__(self, producer: AIOKafkaProducer, config: Config | Resolved | str | Path) -> None:
         self._loop = asyncio.get_running_loop()
         self._producer = producer
-        setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
+        setup = ClientChains.of_writer(config)
         warn_of_other_side(setup, SERIALIZE)
         try:
             self._setup, self._limits, self._negotiation = _negotiated(setup, producer, self._loop)

@@ -14,9 +14,8 @@ from payload_stores import forks
 from payload_stores.client_log import with_log
 from payload_stores.options import Option, boolean
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
-from serde_chain.clients.client_chains import MAX_POLL_INTERVAL, ClientChains, warn_of_other_side
+from serde_chain.clients.client_chains import ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import Message
 from serde_chain.clients.confluent.plain_poll import plain_poll
@@ -96,7 +95,7 @@ class Consumer(Generic[ValueT]):
         """
         if fetch_external is not None:
             kwargs["fetch_external"] = fetch_external
-        setup = ClientChains.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
+        setup = ClientChains.of_reader({**load(config or {}), **kwargs})
         warn_of_other_side(setup, DESERIALIZE)
         try:
             self._stores_offsets = _STORE.read(setup.config)

@@ -10,18 +10,20 @@ import time
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from itertools import compress, repeat
 from operator import is_, is_not, neg
-from typing import Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
 
 import confluent_kafka
 from confluent_kafka import Message
 
 from payload_stores.signals import let_through
 from serde_chain import base
-from serde_chain.chain import DeserializerChain
 from serde_chain.clients.backoff import Backoff
 from serde_chain.clients.confluent.messages import DecodedMessage
 from serde_chain.clients.timeouts import deadline
 from serde_chain.clients.window import Window, in_use
+
+if TYPE_CHECKING:
+    from serde_chain.chain import DeserializerChain
 
 # Longest time in seconds for which records of a batch are in hand.
 _IN_HAND: Final = 0.2

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import update_wrapper
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from payload_stores.signals import let_through
 from serde_chain import base
-from serde_chain.chain import SerializerChain
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.stage_calls import Begun
+
+if TYPE_CHECKING:
+    from serde_chain.chain import SerializerChain
 
 
 def plain_produce(

@@ -22,8 +22,7 @@ from payload_stores.signals import let_through
 from payload_stores.threads import run_in_daemon_thread
 from serde_chain import base
 from serde_chain.catalogue import SERIALIZE
-from serde_chain.chain import SerializerChain
-from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, warn_of_other_side
+from serde_chain.clients.client_chains import ClientChains, warn_of_other_side
 from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.transactions import (
@@ -46,6 +45,7 @@ from serde_chain.transfer import Transfer, finish, then
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from serde_chain.chain import SerializerChain
     from serde_chain.clients.journal import Journal
     from serde_chain.clients.negotiation import Negotiation
     from serde_chain.clients.tables import TablePart
@@ -131,7 +131,7 @@ class Producer(Generic[ValueT]):
         """
         if automatic_offload is not None:
             kwargs["automatic_offload"] = automatic_offload
-        setup = ClientChains.of({**load(config or {}), **kwargs}, SerializerChain, MAX_BLOCK)
+        setup = ClientChains.of_writer({**load(config or {}), **kwargs})
         warn_of_other_side(setup, SERIALIZE)
         self._journal: Journal | None = None
         try:

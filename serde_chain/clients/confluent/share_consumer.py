@@ -14,8 +14,7 @@ from payload_stores import forks
 from payload_stores.client_log import with_log, without_log
 from payload_stores.options import Option, choice
 from serde_chain.catalogue import DESERIALIZE
-from serde_chain.chain import DeserializerChain
-from serde_chain.clients.client_chains import LOCK, MAX_POLL_INTERVAL, ClientChains, for_producer, warn_of_other_side
+from serde_chain.clients.client_chains import LOCK, ClientChains, for_producer, warn_of_other_side
 from serde_chain.clients.confluent.dead_letters import DeadLetters
 from serde_chain.clients.confluent.messages import DecodedMessage, decode_message
 from serde_chain.clients.confluent.uninterrupted_poll import UninterruptedPoll
@@ -79,7 +78,7 @@ class ShareConsumer:
             ConfigError: A chain's configuration is wrong.
             confluent_kafka.KafkaException: The client refuses the rest.
         """
-        setup = ClientChains.of({**load(config or {}), **kwargs}, DeserializerChain, MAX_POLL_INTERVAL)
+        setup = ClientChains.of_reader({**load(config or {}), **kwargs})
         warn_of_other_side(setup, DESERIALIZE)
         self._topics = _Topics(setup.client)
         try:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from payload_stores.options import Option, integer
 from serde_chain.base import SupportsOffload
 from serde_chain.chain import SerializerChain
-from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
+from serde_chain.clients.client_chains import ClientChains
 from serde_chain.clients.limits import JAVA_OVERHEAD
 from serde_chain.clients.topic_limits import LearntLimits
 from serde_chain.spark.writing.topic_limits import NOT_ASKED, Asking, SinkLimits, admin_of
@@ -65,7 +65,7 @@ def open_setup(config: Mapping[str, object], limits: SinkLimits = NOT_ASKED) -> 
         ConfigError: The configuration is wrong.
         MissingDependencyError: A package is not installed.
     """
-    setup = ClientChains.of(config, SerializerChain, MAX_BLOCK)
+    setup = ClientChains.of_writer(config)
     try:
         return limited(setup, limits)
     except BaseException:

@@ -13,7 +13,7 @@ from payload_stores.memory import MemoryStore
 from payload_stores.testing import FaultyStore
 from serde_chain import Consumer, DeserializerChain, Producer, RecordContext, SerializerChain
 from serde_chain.base import SupportsOffload
-from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains, delete_payload
+from serde_chain.clients.client_chains import ClientChains, delete_payload
 from serde_chain.clients.client_limits import ClientLimits, TopicLimit
 from serde_chain.config import load
 from serde_chain.stages.large_message.options import OF_READERS, OF_ROUTES, OF_WRITERS
@@ -238,7 +238,7 @@ def test_a_threshold_of_a_route_is_compared_with_the_client(config: dict[str, An
 def test_the_times_of_all_routes_are_compared_with_the_client(config: dict[str, Any]) -> None:
     config |= {IMAGES + "store.timeout.ms": 70_000, "max.block.ms": 60_000}
     with pytest.raises(ConfigError, match=r"70000 ms.*max.block.ms"):
-        ClientChains.of(config, SerializerChain, MAX_BLOCK)
+        ClientChains.of_writer(config)
 
 
 def test_a_payload_without_a_record_is_deleted_from_its_routes_store(config: dict[str, Any], tmp_path: Path) -> None:
