@@ -147,9 +147,9 @@ class _ByHand:
 def _compared(name: str, ways: tuple[Callable[[], object], Callable[[], object]], count: int, rounds: int) -> Row:
     """Ours and by hand, in turns; each way handles ``count`` records.
 
-    As many rounds before are not counted. A decoded record is 44 MiB of small objects, and the allocator's arenas take
-    fewer fresh pages each round, from 12,000 a record down to a few: the rows of a process that has just started differ
-    by 10 % with what ran before them.
+    The first half of the rounds is not counted. A decoded record is 44 MiB of small objects, and the allocator's arenas
+    take fewer fresh pages each round, from 12,000 a record down to a few: the rows of a process that has just started
+    differ by 10 % with what ran before them.
     """
     ours, theirs = ways
     times = in_turns({"ours": ours, "theirs": theirs}, 2 * rounds, time.process_time)

@@ -1,5 +1,6 @@
 """Public names of a package that are loaded on first use, so that each import costs only what it uses."""
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 
@@ -32,6 +33,8 @@ def lazy_names(
             from payload_stores.plugins import require
 
             require(*needs)
-        return getattr(import_module(module_of[name], package), name)
+        found: object = getattr(import_module(module_of[name], package), name)
+        vars(sys.modules[package])[name] = found  # the next use is no call
+        return found
 
     return public, load, lambda: public

@@ -307,7 +307,7 @@ class _Zlib(_Gzip):
     _wbits = zlib.MAX_WBITS
 
     def compressor(self, level: int) -> Callable[[Buffer], bytes]:
-        return partial(zlib.compress, level=level)
+        return partial(zlib.compress, level=level, wbits=self._wbits)
 
     def begins(self, data: Buffer) -> bool:
         # RFC 1950, section 2.2: the method is deflate, the window at most 32 KiB, and the two bytes a multiple of 31.

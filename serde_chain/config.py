@@ -402,7 +402,8 @@ _TOPIC_KEYS: Final = frozenset({
     "retention.ms", "segment.bytes", "segment.index.bytes", "segment.jitter.ms", "segment.ms",
     "unclean.leader.election.enable",
 })  # fmt: skip
-_SERVERS: Final = "bootstrap.servers"
+_BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
+_PROTOCOLS: Final = frozenset({"plaintext", "ssl", "sasl_plaintext", "sasl_ssl"})
 _LIMIT_OF_CLIENT: Final = (
     "The producer's limit is message.max.bytes; with large.message.threshold.bytes = auto, it follows the topic's. "
 )
@@ -421,10 +422,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     used, keys = resolved.options, resolved.settings
     yield from _models_of_no_stage(used, keys)
     yield from _settings_of_topics(used, keys)
-    servers = str(keys.get(_SERVERS))
-    if "http://" in servers or "https://" in servers:  # librdkafka would wait for such a broker
-        advice = "Write host:port, such as localhost:9092"
-        yield ConfigError(f"{_SERVERS} = {servers!r} is an address of HTTP", hint=advice, key=_SERVERS)
+    yield from _addresses_of_others(keys)
     if not any(_is_strange(key, used) for key in keys):
         return
     known = [*_builtin_options(), *used]
@@ -458,6 +456,16 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
                 hint=f"Did you mean {near}?" if near else _known(key, prefix, names),
                 key=key,
             )
+
+
+def _addresses_of_others(keys: Config) -> Iterator[ConfigError]:
+    """Find addresses that no broker has: librdkafka leaves them out, and waits."""
+    for key in _BROKERS:
+        for address in str(keys.get(key)).split(","):
+            scheme, mark, _ = address.strip().partition("://")
+            if mark and scheme.lower() not in _PROTOCOLS:
+                hint = "Write host:port, such as localhost:9092"
+                yield ConfigError(f"{key} has an address with {scheme}://, which no broker has", hint=hint, key=key)
 
 
 def _settings_of_topics(used: Iterable[Option[Any]], keys: Iterable[str]) -> Iterator[ConfigError]:

@@ -51,6 +51,7 @@ from payload_stores.foreign_errors import http_status, is_unreachable, kinds_of
 
 __all__ = [
     "UNKNOWN_SCHEMA",
+    "BytesExpectedError",
     "ConfigError",
     "ContextualError",
     "DeadLetterError",
@@ -113,19 +114,13 @@ class SerializationError(ContextualError):
 
 
 class EncodeError(SerializationError):
-    """An object cannot be written: it does not fit the stage or its schema.
-
-    Attributes:
-        expects_bytes: Whether something else is where the schema expects bytes; not kept by pickling.
-    """
+    """An object cannot be written: it does not fit the stage or its schema."""
 
     about_record = True
-    expects_bytes: bool = False
 
-    def expecting_bytes(self, expects_bytes: object) -> Self:
-        """The error itself, with the attribute."""
-        self.expects_bytes = bool(expects_bytes)
-        return self
+
+class BytesExpectedError(EncodeError):
+    """Something else is where the schema expects bytes, which JSON does not have."""
 
 
 class MessageTooLargeError(EncodeError):

@@ -228,12 +228,14 @@ def test_a_setting_of_topics_is_none_of_a_client(make: Any, key: str, more: str)
     assert caught.value.key == key
 
 
-@pytest.mark.parametrize("servers", ["http://127.0.0.1:9092", "127.0.0.1:9092,https://127.0.0.1:9093"])
-def test_an_address_of_http_is_none_of_a_broker(servers: str) -> None:
+@pytest.mark.parametrize("key", ["bootstrap.servers", "metadata.broker.list"])
+@pytest.mark.parametrize("servers", ["http://user:hush@127.0.0.1:9092", "127.0.0.1:9092, HTTPS://127.0.0.1:9093"])
+def test_an_address_of_another_protocol_is_none_of_a_broker(key: str, servers: str) -> None:
     """librdkafka reports it on standard error, and waits."""
-    with pytest.raises(ConfigError, match=r"is an address of HTTP.*Write host:port, such as localhost:9092"):
-        Producer({"bootstrap.servers": servers})
-    Producer({"bootstrap.servers": "PLAINTEXT://127.0.0.1:1"}).close()
+    with pytest.raises(ConfigError, match=rf"{key} has an address with (http|HTTPS)://.*Write host:port") as caught:
+        Producer({key: servers})
+    assert "hush" not in str(caught.value)
+    Producer({key: "PLAINTEXT://127.0.0.1:1,sasl_ssl://[::1]:2"}).close()
 
 
 def test_keys_of_stages_that_are_not_used_are_no_error() -> None:

@@ -27,6 +27,7 @@ _KNOWN_S: Final = 300.0
 _RETRY_S: Final = 0.05
 _DAY_MS: Final = 86_400_000
 _DURABILITY: Final = ("min.insync.replicas", "unclean.leader.election.enable")
+_EXPECTED: Final = object()  # in place of an answer
 _UNKNOWN: Final = "UNKNOWN_TOPIC_OR_PART"
 _EXISTS: Final = "TOPIC_ALREADY_EXISTS"
 _DENIED: Final = frozenset({"TOPIC_AUTHORIZATION_FAILED", "CLUSTER_AUTHORIZATION_FAILED"})
@@ -220,7 +221,7 @@ class PayloadTopics:
         (future,) = admin.describe_configs([resource], request_timeout=self._broker.timeout_s).values()
         right = ("DescribeConfigs", name, "see the settings of")
         entries = self._result(future, f"describe the topic {name}", topic, *right, expected=_UNKNOWN)
-        return None if entries == _UNKNOWN else _Settings.of(entries)
+        return None if entries is _EXPECTED else _Settings.of(entries)
 
     def _describe_data(self, topic: str) -> tuple[_Settings, int, int] | None:
         """Settings, partitions and replicas of a data topic; None if it is missing or invisible to this user."""
@@ -264,7 +265,7 @@ class PayloadTopics:
         new = NewTopic(name, num_partitions=partitions, replication_factor=replicas, config=config)
         (future,) = self._broker.admin().create_topics([new], request_timeout=self._broker.timeout_s).values()
         right = ("Create", name, "create")
-        if self._result(future, f"create the topic {name}", topic, *right, expected=_EXISTS) == _EXISTS:
+        if self._result(future, f"create the topic {name}", topic, *right, expected=_EXISTS) is _EXPECTED:
             return  # another writer was first
         _log.info("the payload topic %s was created: %s", name, config)
         if settings is None and self._retention_ms is None:
@@ -291,8 +292,8 @@ class PayloadTopics:
         (future,) = admin.incremental_alter_configs([resource], request_timeout=self._broker.timeout_s).values()
         self._result(future, f"change the topic {name}", topic, "AlterConfigs", name, "change")
 
-    def _result(self, future: Any, doing: str, topic: str, *right: str, expected: str = "") -> Any:
-        """The answer to a request; the name of its error if that is ``expected``.
+    def _result(self, future: Any, doing: str, topic: str, *right: str, expected: str | None = None) -> Any:
+        """The answer to a request; ``_EXPECTED`` if it is that error.
 
         Args:
             future: The answer.
@@ -308,7 +309,7 @@ class PayloadTopics:
         except require("confluent_kafka", "kafka").KafkaException as error:
             reason = error.args[0]
             if reason.name() == expected:
-                return expected
+                return _EXPECTED
             if right and reason.name() in _DENIED:
                 raise denied(topic, *right) from None
             raise translated(reason, doing, topic=topic) from None

@@ -14,7 +14,7 @@ from serde_chain.cli.arguments import PARTITION, example
 from serde_chain.cli.inputs import InputError, InputRecord, StandardInput
 from serde_chain.cli.output import Throughput, complain, number, say
 from serde_chain.cli.program import FAILED
-from serde_chain.errors import EncodeError, SerializationError
+from serde_chain.errors import BytesExpectedError, SerializationError
 
 if TYPE_CHECKING:
     from serde_chain import Producer
@@ -194,7 +194,7 @@ class _Sending:
             except SerializationError as error:
                 # A store or format that requires the whole payload is not the file's fault.
                 if not isinstance(value, Path) or error.about_record:
-                    hint = _BYTES_IN_JSON if isinstance(error, EncodeError) and error.expects_bytes else None
+                    hint = _BYTES_IN_JSON if isinstance(error, BytesExpectedError) else None
                     raise InputError(str(error), hint=hint, file=item.place) from error
                 value = value.read_bytes()
             else:

@@ -66,7 +66,7 @@ class Window:
         paused: Topics and partitions whose messages wait.
         is_in_use: Whether a call that delivers records is running. Set and reset without a Python call between, so that
             no interrupt leaves it set.
-        places: The assigned topics and partitions, or more; empty if not known. Grown before messages of them come.
+        places: Topics and partitions of the messages, or more: see :meth:`expect`. Empty if not known.
         drops: Counts drops and pauses of messages, so that a call that serves callbacks can notice them.
         taken: Offset of the last message that left after delivery or report, by topic, then by partition: each
             message's topic is a new string, and hashing it would dominate the cost. Always the same dictionaries.
@@ -89,8 +89,17 @@ class Window:
         self.places: set[Place] = set()
         self.taken: defaultdict[str | None, dict[int | None, int]] = defaultdict(dict)
         self.torn = 0
+        self._topics: set[str | None] = set()
         self._wary_until = 0.0
         self._last: tuple[Sequence[Any], Sequence[Any]] = ((), ())
+
+    def expect(self, places: Collection[Place]) -> None:
+        """Note assigned topics and partitions, before messages of them come.
+
+        They stay until all messages are dropped: those of lost partitions may have been delivered.
+        """
+        self._topics.update(topic for topic, _ in places)
+        self.places.update(places)
 
     def fetch(self, poll: Callable[[float], Any], timeout: float) -> None:
         """Add what the client's ``poll`` returns, if it is a message."""
@@ -147,12 +156,6 @@ class Window:
         if not self.paused:
             return self.messages[0] if self.messages else None
         return next(self.waiting(), None)
-
-    def lose(self, places: Collection[Place] | None) -> None:
-        """Forget partitions that are no longer assigned, and their messages; all messages if none are named."""
-        self.drop(places)
-        if not self.given and places is not None:  # delivered ones may be of these partitions
-            self.places = self.places.difference(places)
 
     def take_in_hand(self, records: list[Any], decoded: list[Any]) -> None:
         """Deliver records one by one from now on. Only after :meth:`settle`.
@@ -240,7 +243,7 @@ class Window:
             return messages[-1:]
         kind = type(messages[0])  # its methods cost a third of calls by name
         partitions = [*map(kind.partition, messages)]
-        if len({topic for topic, _ in self.places}) != 1:
+        if len(self._topics) != 1:
             places = zip(map(kind.topic, messages), partitions, strict=True)
             return [*dict(zip(places, messages, strict=True)).values()]
         # A topic is a new string for each message, and hashing it costs most.
@@ -285,6 +288,7 @@ class Window:
         kept = [] if places is None else [message for message in self.messages if place(message) not in places]
         if places is None:
             self.given, self.confirmed, self.passed = (), 0, ()
+            self.places, self._topics = set(), set()
         for topic, offsets in self.taken.items():
             for partition in [*offsets]:
                 if places is None or (topic, partition) in places:

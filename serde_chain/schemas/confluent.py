@@ -122,6 +122,7 @@ class ConfluentRegistry(SchemaRegistry):
         _check_rules(subject, registered.rules)
         return registered
 
+    @one_deadline
     def find(self, subject: str, schema: str, schema_type: str) -> RegisteredSchema | None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         found = if_known(lambda: self._look_up(subject, self._library.Schema(schema, schema_type)))
@@ -129,6 +130,7 @@ class ConfluentRegistry(SchemaRegistry):
             return None
         return RegisteredSchema(found.schema_id, schema, order=found.schema_id, version=found.version)
 
+    @one_deadline
     def is_compatible(self, subject: str, schema: str, schema_type: str) -> bool | None:
         """See :class:`~serde_chain.schemas.registry.SchemaRegistry`."""
         wanted = self._library.Schema(schema, schema_type)

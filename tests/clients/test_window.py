@@ -182,22 +182,23 @@ def test_the_last_record_of_each_partition_counts() -> None:
     ]
     for places, given, last in cases:
         window = Window()
-        window.places = places
+        window.expect(places)
         window.given = given
         assert list(window.last_given()) == last
 
 
 def test_a_lost_partition_counts_as_long_as_its_records_are_delivered() -> None:
     window = Window()
-    window.places = {("t", 0), ("t", 1)}
+    window.expect({("t", 0), ("t", 1)})
     records = [message(0, 0), message(1, 5), message(0, 1)]
     window.messages += records
     window.given = records[:2]
-    window.lose({("t", 1)})
+    window.drop({("t", 1)})
     assert list(window.last_given()) == records[:2]
     window.settle()
     assert list(window.waiting()) == records[2:]
-    window.lose({("t", 1)})
+    window.drop()
+    window.expect({("t", 0)})
     assert window.places == {("t", 0)}
 
 
@@ -222,7 +223,7 @@ def test_what_an_interrupted_call_has_begun_to_remove_is_not_taken_back() -> Non
 @pytest.mark.parametrize("more", ["a", "b"])
 def test_an_error_behind_the_last_record_of_a_partition_does_not_count(more: str) -> None:
     window = Window()
-    window.places = {("a", 0), ("a", 1), ("a", 2), (more, 2)}
+    window.expect({("a", 0), ("a", 1), ("a", 2), (more, 2)})
     end = KafkaError(KafkaError._PARTITION_EOF)
     records: list[Any] = [Message(topic="a", partition=of, offset=at) for at, of in enumerate((0, 1, 0, 1))]
     errors: list[Any] = [Message(topic="a", partition=of, offset=9, error=end) for of in (0, 2)]

@@ -75,7 +75,9 @@ def run_demo(console: Console, records: int, *, keep: bool = False, store: str =
     for module in ("pyspark", "fastavro", "zstandard"):
         require(module, "services,avro,compression")
     from serde_chain.testing.services import KafkaBroker, spark_session
+    from serde_chain.testing.services.java import system_java
 
+    system_java()  # Spark starts last
     logging.getLogger("serde_chain").setLevel(logging.INFO)
     logging.getLogger("py4j").setLevel(logging.ERROR)
     folder = Path(tempfile.mkdtemp(prefix="serde-chain-demo-"))

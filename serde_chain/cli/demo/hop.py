@@ -33,7 +33,7 @@ def run_hop_demo(console: Console) -> dict[str, Any]:
         MissingDependencyError: An extra is missing; the message names all required ones.
         ServiceError: Broker or server could not be fetched or started.
     """
-    for module in ("pyspark", "orjson"):
+    for module in ("moto", "orjson"):
         require(module, "services,json")
     from serde_chain.testing.services import KafkaBroker, OffloadServer
 

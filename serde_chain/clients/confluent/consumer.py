@@ -268,7 +268,7 @@ class Consumer(Generic[ValueT]):
     def _drop(self, partitions: Iterable[TopicPartition] | None = None) -> None:
         """Forget all state of lost partitions; of all partitions if none are named."""
         places = None if partitions is None else {_place(partition) for partition in partitions}
-        self._window.lose(places)
+        self._window.drop(places)
         self._window.paused = set() if places is None else self._window.paused - places
         self._backoff.forget(places)
         self._rewind.forget(places)
@@ -286,7 +286,7 @@ class Consumer(Generic[ValueT]):
                 raise TypeError(f"{name} expects a callable")
 
         def take(_consumer: object, partitions: list[TopicPartition]) -> None:
-            self._window.places |= _places(partitions)
+            self._window.expect(_places(partitions))
             if on_assign is not None:
                 on_assign(self, partitions)
 
@@ -319,10 +319,10 @@ class Consumer(Generic[ValueT]):
         self._loop.store_given()
         self._backoff.let_go()
         places = _places(partitions)
-        self._window.places |= places
+        self._window.expect(places)
         self._consumer.assign(partitions)
         self._drop()
-        self._window.places = places
+        self._window.expect(places)
         # Nothing to rewind; for a moment, the client's position is still that of the former assignment.
         self._window.torn = 0
         self._rewind.note_start(partitions)
@@ -336,7 +336,7 @@ class Consumer(Generic[ValueT]):
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
         """Assign more partitions."""
-        self._window.places |= _places(partitions)
+        self._window.expect(_places(partitions))
         self._consumer.incremental_assign(partitions)
         self._rewind.note_start(partitions)
 

@@ -221,12 +221,13 @@ class ReadingLoop:
                 ready += some
                 taken += some
             elif not self._read_one_by_one(some, taken, ready, stop, full):
-                if self.reader.taken_bytes >= full or not self._wait_for(
-                    waiting[len(taken)], until if not taken else min(until, stop)
-                ):
+                if self.reader.taken_bytes >= full:
                     break
+                is_there = self._wait_for(waiting[len(taken)], until if not taken else min(until, stop))
                 if self._window.drops != drops:
                     return self._gather(most, until)
+                if not is_there:
+                    break
             before, now = now, time.monotonic()
             is_slow = now - before > self._decoding_seconds / 10
             self._at_once = max(1, self._at_once // 2) if is_slow else min(2 * self._at_once, _AT_ONCE)

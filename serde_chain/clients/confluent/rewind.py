@@ -83,7 +83,7 @@ class Rewind:
         ends = window.ends()
         # A rebalance callback may have been interrupted, too.
         places = {(each.topic, each.partition) for each in assigned}
-        window.places |= places
+        window.expect(places)
         if gone := ends.keys() - places:
             window.drop(gone)
             self.forget(gone)

@@ -22,7 +22,15 @@ from payload_stores.plugins import require
 from payload_stores.signals import let_through
 from serde_chain.base import Buffer, Deserializer, FieldType, MovesFields, Serializer
 from serde_chain.codecs import MAX_OUTPUT
-from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, shape_of, without_data
+from serde_chain.errors import (
+    BytesExpectedError,
+    ConfigError,
+    DecodeError,
+    EncodeError,
+    SchemaRegistryError,
+    shape_of,
+    without_data,
+)
 from serde_chain.models import check_neighbours, read_model
 from serde_chain.record import KEY, VALUE, Context, key_of
 from serde_chain.schemas import schema_id, schema_registry
@@ -906,10 +914,11 @@ def _invalid(data: Any, schema: AvroSchema) -> EncodeError | None:
         ]
         more = f"; and {len(mismatches) - _MAX_SHOWN} more" if len(mismatches) > _MAX_SHOWN else ""
         is_pair = any(isinstance(value, tuple) for value, _ in found.values())
-        return EncodeError(
+        expects_bytes = any(type(each.datum) is not bytes and _takes_bytes(each.schema) for each in invalid.errors)
+        return (BytesExpectedError if expects_bytes else EncodeError)(
             f"the value does not match the schema: {'; '.join(mismatches[:_MAX_SHOWN])}{more}",
             hint="A pair is the full name of a union's branch, and its value" if is_pair else None,
-        ).expecting_bytes(any(type(each.datum) is not bytes and _takes_bytes(each.schema) for each in invalid.errors))
+        )
     return None
 
 

@@ -16,7 +16,14 @@ from payload_stores.plugins import require
 from payload_stores.signals import let_through
 from serde_chain.base import Buffer, Deserializer, FieldType, Serializer
 from serde_chain.codecs import MAX_OUTPUT
-from serde_chain.errors import ConfigError, DecodeError, EncodeError, SchemaRegistryError, without_data
+from serde_chain.errors import (
+    BytesExpectedError,
+    ConfigError,
+    DecodeError,
+    EncodeError,
+    SchemaRegistryError,
+    without_data,
+)
 from serde_chain.record import Context
 from serde_chain.schemas import schema_registry
 from serde_chain.schemas.framing import CONFLUENT, NONE, Framing, MessageName, MessageType, SchemaFrame
@@ -180,8 +187,8 @@ def _encoder(message_class: Any) -> Callable[[Any], bytes]:
             let_through(error)
             why = misfit(descriptor, data) if isinstance(data, Mapping) else None
             text, expects_bytes = why or (_reason(error), False)
-            text = f"the value does not match {descriptor.full_name}: {text}"
-            raise EncodeError(text).expecting_bytes(expects_bytes) from None
+            kind = BytesExpectedError if expects_bytes else EncodeError
+            raise kind(f"the value does not match {descriptor.full_name}: {text}") from None
         return encoded
 
     return encode

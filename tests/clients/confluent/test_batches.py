@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from serde_chain import Consumer
 from serde_chain.base import PlainDeserializer
@@ -229,6 +229,26 @@ def test_the_client_is_called_at_least_every_fifth_of_a_second(
     messages.append(poll_one(consumer))
     assert len(calls) == 1
     assert follows(messages)
+
+
+def test_a_batch_has_no_record_of_a_partition_that_was_revoked_while_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The payload of the second record is awaited; a look-ahead serves the revocation of the first one's partition."""
+    store = {"large.message.payload.store.class": "memory"}
+    config = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "value.deserializers": "large-message", **store}
+    with Consumer(config) as consumer:
+        loop: Any = consumer._loop
+        first, second = (Message(topic="t", partition=partition, offset=0) for partition in (1, 0))
+        consumer._window.messages += [first, second]
+
+        def wait(_record: object, _until: float) -> bool:
+            if first in consumer._window.messages:
+                consumer._window.drop({("t", 1)})
+            return False
+
+        monkeypatch.setattr(loop, "_read", lambda record: record if record is first else None)
+        monkeypatch.setattr(loop, "_wait_for", wait)
+        monkeypatch.setattr(loop, "plain", None)
+        assert loop._gather(10, 0) == ([], [])
 
 
 def test_a_rebalance_drops_what_is_in_hand_and_the_next_member_goes_on_there(

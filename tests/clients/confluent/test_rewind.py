@@ -264,3 +264,11 @@ def test_a_new_assignment_after_an_interrupt_begins_where_it_was_set() -> None:
         consumer._rewind.go_back()
         consumer.unassign()
     assert client.sought == {}
+
+
+def test_partitions_whose_callback_was_interrupted_are_noted() -> None:
+    """Otherwise the last record of a batch would be that of its only known partition, and others stay uncommitted."""
+    window = torn(message(0, 10), message(1, 20), handed=0)
+    window.expect({("t", 0)})
+    rewind(Client({0: 11, 1: 21}), window).go_back()
+    assert window.places == {("t", 0), ("t", 1)}

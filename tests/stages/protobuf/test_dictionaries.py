@@ -25,6 +25,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serde_chain import ConfigError, DeserializerChain, EncodeError, SerializerChain
+from serde_chain.errors import BytesExpectedError
 from serde_chain.stages.protobuf import misfits, proto_text
 from serde_chain.stages.protobuf.dictionaries import filler
 from serde_chain.stages.protobuf.schema import class_at
@@ -285,7 +286,7 @@ def test_a_misfit_names_its_field_without_the_value(value: Any, message: str) ->
         writer()(value)
     assert message in caught.value.message
     assert "secret" not in str(caught.value)
-    assert caught.value.expects_bytes is message.endswith("expected bytes")
+    assert isinstance(caught.value, BytesExpectedError) is message.endswith("expected bytes")
 
 
 @pytest.mark.parametrize("items", [[{"id": "secret"}], [{"id": 1}], []])
