@@ -18,12 +18,15 @@ from serde_chain.schemas import http_settings
 from serde_chain.schemas.deadline import one_deadline, within_deadline
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
+    FOREIGN,
     TIMEOUT_S,
     URL,
     RegisteredSchema,
     SchemaRegistry,
     if_known,
+    is_outage,
     mistyped,
+    one_line,
     unusable_id,
 )
 from serde_chain.schemas.schema_id import GlobalId, SchemaKey
@@ -317,7 +320,7 @@ class ApicurioRegistry(SchemaRegistry):
             if (refused := http_settings.refused_tls(error)) is not None:
                 raise refused from error
             raise SchemaRegistryError(
-                f"the schema registry did not answer on {what}: {type(error).__name__}: {error}",
+                f"the schema registry did not answer on {what}: {type(error).__name__}: {one_line(error)}",
                 hint=f"Check {URL.name} and that the registry runs",
             ).marked(transient=True) from error
         if answer.is_success:
@@ -334,7 +337,7 @@ class ApicurioRegistry(SchemaRegistry):
             else f"the schema registry refused {what}: {reason} (HTTP {answer.status_code})",
             hint="Was it written with another registry? " + _HINT if is_missing else None,
             # The registry itself reports an unknown id; other 404s come from another server.
-        ).marked(transient=answer.status_code >= 500 or answer.status_code == 429, about_record=name in _UNKNOWN)
+        ).marked(transient=is_outage(answer.status_code, is_foreign=reason == FOREIGN), about_record=name in _UNKNOWN)
 
 
 @contextmanager
@@ -356,6 +359,6 @@ def _refusal(answer: Any) -> tuple[str, str]:
     """The name and the text of a refusal."""
     try:
         problem = answer.json()
-        return str(problem.get("name", "")), str(problem.get("title") or problem.get("detail") or "")[:300]
+        return str(problem.get("name", "")), one_line(problem.get("title") or problem.get("detail") or "")
     except (ValueError, AttributeError):
-        return "", answer.text[:100]
+        return "", FOREIGN

@@ -17,6 +17,7 @@ from serde_chain.schemas import http_settings
 from serde_chain.schemas.deadline import one_deadline, within_deadline
 from serde_chain.schemas.registry import (
     AUTO_REGISTER,
+    FOREIGN,
     TIMEOUT_S,
     URL,
     USE_METADATA,
@@ -24,7 +25,9 @@ from serde_chain.schemas.registry import (
     SchemaRegistry,
     context_of,
     if_known,
+    is_outage,
     mistyped,
+    one_line,
     unusable_id,
     within_context,
 )
@@ -286,15 +289,19 @@ class ConfluentRegistry(SchemaRegistry):
             unknown = self._is_not_found(error)
             if unknown and what and error.error_code not in UNKNOWN_SCHEMA:
                 self.check()  # it may be another server's answer
+            is_foreign = error.error_code == error.UNKNOWN
+            transient = is_outage(error.http_status_code, is_foreign=is_foreign)
+            if is_foreign:
+                error.error_message = FOREIGN  # the client has put the whole answer there
             reason = f"HTTP {error.http_status_code}"
-            reason = f"{error.error_message} ({reason})" if error.error_message else reason
+            reason = f"{one_line(error.error_message)} ({reason})" if error.error_message else reason
             raise SchemaRegistryError(
                 f"the schema registry refused {what or 'to answer'}: {reason}",
                 hint="Is it in another registry? Check schema.registry.url, its path included, and schema.registry.type"
-                if unknown
+                if unknown or (is_foreign and error.http_status_code == HTTPStatus.INTERNAL_SERVER_ERROR)
                 else None,
             ).marked(
-                transient=error.http_status_code >= 500 or error.http_status_code == 429,
+                transient=transient,
                 # The registry itself reports an unknown schema; other 404s come from another server.
                 about_record=unknown and error.error_code in UNKNOWN_SCHEMA,
             ) from error
@@ -309,7 +316,8 @@ class ConfluentRegistry(SchemaRegistry):
             if (refused := http_settings.refused_tls(error)) is not None:
                 raise refused from error
             raise SchemaRegistryError(
-                f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: {error}",
+                f"the schema registry did not answer{what and f' on {what}'}: {type(error).__name__}: "
+                f"{one_line(error)}",
                 hint="Check schema.registry.url and that the registry runs",
             ).marked(transient=True) from error
 

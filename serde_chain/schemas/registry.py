@@ -23,6 +23,8 @@ T = TypeVar("T")
 
 # Seconds; the libraries' own limits are longer, or none.
 TIMEOUT_S: Final = 10
+# In place of a page, of any length, of another server or a proxy.
+FOREIGN: Final = "the answer is not that of a schema registry"
 
 SubjectStrategy = Callable[[str, str, str], str]
 
@@ -508,6 +510,21 @@ def _topic(ctx: Context | None) -> str:
 def unusable_id(number: int | UUID, registry: str) -> ConfigError:
     """The error of a ``use.schema.id`` of another registry."""
     return ConfigError(f"{USE_ID.name} = {number}: ids of {registry} are of another form", key=USE_ID.name)
+
+
+def is_outage(status: int, *, is_foreign: bool) -> bool:
+    """Whether a refusal may pass. Proxies use 502 to 504; other servers, such as S3's, answer unknown paths with 500.
+
+    Args:
+        status: The HTTP status.
+        is_foreign: Whether the answer is not in a registry's form.
+    """
+    return status == 429 or status > 500 or (status == 500 and not is_foreign)
+
+
+def one_line(text: object) -> str:
+    """The beginning of another program's message, for an error."""
+    return " ".join(str(text)[:1000].split())
 
 
 def mistyped(key: SchemaKey, actual: str, expected: str) -> SchemaRegistryError:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 import pytest
@@ -268,6 +270,7 @@ def test_groups_are_apart(chains: tuple[Make, Make], topic: str) -> None:
         (200, b"<html>", "its answer on schema 1 is not JSON", False),
         (401, b"[]", "HTTP 401", False),
         (503, b"", "HTTP 503", True),
+        (500, b'{"title": "of the\\n database"}', "refused schema 1: of the database (HTTP 500)", True),
     ],
 )
 def test_another_server_is_not_the_records_fault(
@@ -279,8 +282,21 @@ def test_another_server_is_not_the_records_fault(
     assert (error.about_record, error.transient) == (False, transient)
 
 
-def refused(topic: str, url: str) -> SchemaRegistryError:
-    config = {"value.deserializer": "avro", "schema.registry.type": "apicurio", "schema.registry.url": url}
+@pytest.mark.parametrize("kind", ["apicurio", "confluent"])
+@pytest.mark.parametrize(("status", "transient"), [(500, False), (502, True), (403, False)])
+def test_a_page_is_not_quoted(topic: str, kind: str, status: int, *, transient: bool) -> None:
+    def page(request: BaseHTTPRequestHandler) -> None:
+        reply(request, status, b"<!doctype html>\n<title>Error</title>" * 10_000, "text/html")
+
+    with serve(page) as url:
+        error = refused(topic, url, kind)
+    assert error.message.endswith(f"refused schema 1: the answer is not that of a schema registry (HTTP {status})")
+    assert error.transient == transient
+    assert "html" not in "".join(traceback.format_exception(error))
+
+
+def refused(topic: str, url: str, kind: str = "apicurio") -> SchemaRegistryError:
+    config = {"value.deserializer": "avro", "schema.registry.type": kind, "schema.registry.url": url}
     with DeserializerChain.from_config(config) as read, pytest.raises(SchemaRegistryError) as caught:
         read(b"\0\0\0\0\1\2", value_of(topic))
     return caught.value
