@@ -42,6 +42,7 @@ __all__ = [
     "Resolved",
     "check_keys",
     "checked",
+    "foreign_addresses",
     "is_of_librdkafka",
     "is_secret",
     "load",
@@ -422,7 +423,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
     used, keys = resolved.options, resolved.settings
     yield from _models_of_no_stage(used, keys)
     yield from _settings_of_topics(used, keys)
-    yield from _addresses_of_others(keys)
+    yield from foreign_addresses(keys)
     if not any(_is_strange(key, used) for key in keys):
         return
     known = [*_builtin_options(), *used]
@@ -458,7 +459,7 @@ def unknown_keys(config: Config | Resolved) -> Iterator[ConfigError]:
             )
 
 
-def _addresses_of_others(keys: Config) -> Iterator[ConfigError]:
+def foreign_addresses(keys: Config) -> Iterator[ConfigError]:
     """Find addresses that no broker has: librdkafka leaves them out, and waits."""
     for key in _BROKERS:
         for address in str(keys.get(key)).split(","):

@@ -103,6 +103,14 @@ def test_a_broker_that_is_not_there(command: str, more: list[str], columns: int,
     assert done.stdout == ""
 
 
+@pytest.mark.parametrize("command", ["produce", "inspect", "sweep"])
+def test_a_broker_with_an_address_of_http(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "client.properties"
+    path.write_text(f"bootstrap.servers = {AWAY}\nlarge.message.payload.store.class = local\nlocal.path = {tmp_path}\n")
+    [line] = run_process(command, path, "images", stdin="value", code=1).stderr.splitlines()
+    assert line.startswith("Error: bootstrap.servers has an address with http://, which no broker has")
+
+
 @pytest.mark.full
 @pytest.mark.parametrize("command", ["produce", "consume", "inspect", "browse", "doctor"])
 def test_ctrl_c_while_the_broker_is_waited_for(command: str, tmp_path: Path) -> None:

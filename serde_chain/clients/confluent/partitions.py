@@ -59,6 +59,8 @@ def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> 
         ConfigError: librdkafka refuses them, or the configuration is wrong elsewhere.
     """
     settings = client_settings(config)  # its errors are not the client's
+    for error in configuration.foreign_addresses(settings):
+        raise error
     try:
         # Its errors are raised, and keys of another kind of client are expected.
         return kind({"log_level": 0, **settings, **own})
