@@ -14,12 +14,11 @@ def main() -> None:
 
         for module in ("click", "rich"):
             require(module, "cli")
-    except ContextualError as error:
-        print(f"Error: {error}", file=sys.stderr)  # noqa: T201, the library for output may be missing
-        sys.exit(1)
-    try:
         from serde_chain.cli.commands import commands
 
         commands(prog_name="serde-chain")
+    except ContextualError as error:
+        print(f"Error: {error}", file=sys.stderr)  # noqa: T201, the library for output may be missing
+        sys.exit(1)
     except KeyboardInterrupt:  # before a command could handle it
         sys.exit(130)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from click.testing import CliRunner
@@ -47,6 +48,14 @@ def test_help_and_version() -> None:
         assert command in run("--help").stdout
         assert run(command, "--help").stdout.startswith(f"Usage: serde-chain {command}")
     assert run("--version").stdout.startswith("serde-chain, version ")
+
+
+@pytest.mark.parametrize("loading", ["payload_stores.plugins.require", "serde_chain.cli.commands.commands"])
+def test_ctrl_c_before_a_command_begins(loading: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading, Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 130
 
 
 # check-config
