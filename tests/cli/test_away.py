@@ -99,7 +99,7 @@ def test_a_broker_that_is_not_there(command: str, more: list[str], columns: int,
     done = run_process(command, path, *topic, *more, "--timeout", 1, stdin="value", code=1, columns=columns)
     [line] = done.stderr.splitlines()
     assert line.startswith("Error: the broker did not answer: ")
-    assert "Check bootstrap.servers" in line
+    assert "Check bootstrap.servers, security.protocol with its login" in line
     assert done.stdout == ""
 
 

@@ -419,7 +419,8 @@ class PartitionReader:
                     time.sleep(_SOON_S)
                     continue
                 self._consumer.poll(0)  # lets the client report its errors
-                what, hint = "the broker did not answer", "Check bootstrap.servers and that the broker runs"
+                what = "the broker did not answer"
+                hint = "Check bootstrap.servers, security.protocol with its login, and that the broker runs"
                 if name in _MISSING:
                     what, hint = "the partition cannot be read", "Check topic and partition, and bootstrap.servers"
                 raise self.failure(self._problem(what, error.args[0]), hint=hint, topic=topic).marked(
