@@ -1,5 +1,6 @@
 """Partitions that are read by position."""
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,6 +36,12 @@ def test_a_broker_that_is_not_there_may_be_later() -> None:
 def test_a_misspelt_key_is_named_before_a_client_refuses_it(key: str, message: str) -> None:
     config = {"bootstrap.servers": "localhost:1", "value.deserializers": "large-fields, bytes", key: "1"}
     with pytest.raises(ConfigError, match=message):
+        PartitionReader(config, "test", failure=JobError)
+
+
+def test_a_file_that_a_client_does_not_find_is_named(tmp_path: Path) -> None:
+    config = {"bootstrap.servers": "localhost:1", "security.protocol": "SSL", "ssl.ca.location": f"{tmp_path}/ca.pem"}
+    with pytest.raises(ConfigError, match=rf"There is no such file: ssl\.ca\.location = {tmp_path}/ca\.pem"):
         PartitionReader(config, "test", failure=JobError)
 
 
