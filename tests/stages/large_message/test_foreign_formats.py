@@ -242,7 +242,7 @@ def test_each_command_knows_each(  # noqa: PLR0917, fixtures
     assert '<span class="good">resolves' in ask("/?check=1").text
     assert ask("/records/0/0/value").body == read_value
     [found] = [check for check in examine(whole, [topic], timeout_s=20) if check.name == "records"]
-    assert (found.level, found.message) == (Level.OK, "the newest 1 record of 1 partition is readable")
+    assert (found.level, found.message) == (Level.OK, "the newest record of 1 partition is readable")
     report = jobs.audit(whole, topic)
     assert (report.references, list(report.problems)) == (1, [])
 
