@@ -104,6 +104,7 @@ def test_jars_that_cannot_be_fetched(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "moto.moto_server.werkzeug_app", None)
     monkeypatch.delitem(sys.modules, "serde_chain.testing.services.s3", raising=False)
+    monkeypatch.delitem(vars(services), "S3Server", raising=False)
     with pytest.raises(ServiceMissingError, match=r"S3Server needs .*pip install 'serde-chain\[services\]'"):
         _ = services.S3Server
 
@@ -111,6 +112,7 @@ def test_a_package_that_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_the_offload_servers_packages_are_those_of_one_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its own error names another one, without a broker."""
     monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(vars(services), "OffloadServer", raising=False)
     for name in [
         name
         for name in sys.modules
