@@ -69,7 +69,7 @@ def interrupted_at(
         return step
 
     before = sys.gettrace()
-    gc.disable()  # it would end clients of other tests here, and an interrupt in their __del__ reaches nobody
+    gc.disable()  # a collection may finalize clients of other tests: an interrupt in __del__ is only printed
     sys._getframe().f_trace_opcodes = True  # Python 3.12 looks for one when a trace is set, not later
     sys.settrace(enter)
     try:

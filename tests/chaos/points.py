@@ -65,7 +65,7 @@ def interrupted(point: int) -> Iterator[None]:
                 raise KeyboardInterrupt
 
     before: Callable[..., Any] | None = sys.getprofile()
-    gc.disable()  # it would end clients of other tests here, and an interrupt in their __del__ reaches nobody
+    gc.disable()  # a collection may finalize clients of other tests: an interrupt in __del__ is only printed
     sys.setprofile(step)
     try:
         yield

@@ -33,8 +33,8 @@ def misfit(descriptor: Any, data: Any) -> _Misfit | None:
         data: The dictionary.
 
     Returns:
-        The field's path from the message's name, what it has, and what is expected; and whether bytes are. None if no
-        field alone is at fault.
+        A message with the field's path, its value's shape and the expected type, and whether that type is bytes; None
+        if no single field is at fault.
 
     Example:
         >>> from google.protobuf.timestamp_pb2 import Timestamp

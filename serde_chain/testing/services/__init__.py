@@ -51,6 +51,7 @@ else:
         except (ModuleNotFoundError, MissingDependencyError) as error:
             from serde_chain.testing.services.errors import ServiceMissingError
 
-            missing: object = getattr(error.__cause__, "name", error.name)  # the offload server's error names its extra
-            message = f"{name} needs the package {missing!r}: pip install 'serde-chain[services]'"
+            # The offload server's own error names its own extra.
+            first = error.__cause__ if isinstance(error.__cause__, ImportError) else error
+            message = f"{name} needs the package {first.name!r}: pip install 'serde-chain[services]'"
             raise ServiceMissingError(message) from error
