@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from payload_stores.errors import ConfigError
 
@@ -46,8 +46,8 @@ CLIENT_PREFIXES: Final = frozenset({
 })  # fmt: skip
 
 
-class Option(NamedTuple, Generic[T]):  # a data class costs ten times as much to define, in each process
-    """One configuration key.
+class Option(Generic[T]):  # a named tuple takes ten times as long to define, in each process, and a data class longer
+    """One configuration key; it does not change.
 
     Attributes:
         name: Dotted key. A trailing ``*`` matches any suffix, for keys passed on to a library
@@ -70,15 +70,35 @@ class Option(NamedTuple, Generic[T]):  # a data class costs ten times as much to
         (10, 30)
     """
 
-    name: str
-    parse: Callable[[object], T]
-    default: T
-    required: bool = False
-    secret: bool = False
-    file: bool | Callable[[str], bytes] = False
-    of_client: bool = False
-    of_producer: bool = False
-    doc: str = ""
+    __slots__ = ("default", "doc", "file", "name", "of_client", "of_producer", "parse", "required", "secret")
+
+    def __init__(  # noqa: PLR0917  by name, but for the first three
+        self,
+        name: str,
+        parse: Callable[[object], T],
+        default: T,
+        required: bool = False,
+        secret: bool = False,
+        file: bool | Callable[[str], bytes] = False,
+        of_client: bool = False,
+        of_producer: bool = False,
+        doc: str = "",
+    ) -> None:
+        self.name = name
+        self.parse = parse
+        self.default = default
+        self.required, self.secret, self.file = required, secret, file
+        self.of_client, self.of_producer = of_client, of_producer
+        self.doc = doc
+
+    def changed(self, **changes: Any) -> Option[Any]:
+        """A copy with some other attributes.
+
+        Example:
+            >>> Option("demo.text", text, "none").changed(default="some").read({})
+            'some'
+        """
+        return Option(**{name: getattr(self, name) for name in self.__slots__} | changes)
 
     def read(self, config: Mapping[str, object]) -> T:
         """Read the option from a configuration.

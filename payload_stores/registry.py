@@ -96,7 +96,7 @@ class ConfiguredStore:
         options = (*own, *PayloadStore.options)
         if UNDECLARED not in options:
             item.check(options)
-        return tuple(option._replace(required=False) if option.name in item.options else option for option in options)
+        return tuple(option.changed(required=False) if option.name in item.options else option for option in options)
 
     @cached_property
     def settings(self) -> Mapping[str, object]:

@@ -92,7 +92,7 @@ def frozen(data: Any) -> Any:
         b'M 51'
     """
     if type(data) is Begun:
-        return data._replace(data=frozen(data.data))
+        return Begun(frozen(data.data), data.at)
     is_buffer = isinstance(data, (bytearray, memoryview))  # other objects are encoded before the call returns
     return bytes(data) if is_buffer and not memoryview(data).readonly else data
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from payload_stores.plugins import accepts
 from serde_chain import base
@@ -14,7 +14,7 @@ from serde_chain.errors import ConfigError
 from serde_chain.record import Context
 
 
-class Begun(NamedTuple):
+class Begun:
     """A value between two stages: plain functions have made it, and the next stage needs the record.
 
     Attributes:
@@ -22,8 +22,10 @@ class Begun(NamedTuple):
         at: Position of this stage; the number of stages if only the check of the result is left.
     """
 
-    data: Any
-    at: int
+    __slots__ = ("at", "data")
+
+    def __init__(self, data: Any, at: int) -> None:
+        self.data, self.at = data, at
 
 
 def stage_call(stage: Any) -> Callable[[Any, Context | None], Any]:

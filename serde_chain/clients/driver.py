@@ -19,8 +19,7 @@ from typing import Any, Final
 
 from payload_stores.errors import PayloadStoreError, release
 from payload_stores.threads import Empty, SimpleQueue, run_in_daemon_thread
-from serde_chain.clients.buffer import Buffer
-from serde_chain.clients.outgoing import Client, Gate, Ledger, Outgoing, Report, size_of
+from serde_chain.clients.outgoing import Buffer, Client, Gate, Ledger, Outgoing, Report, size_of
 from serde_chain.transfer import Transfer
 
 _log = logging.getLogger("serde_chain")

@@ -100,15 +100,24 @@ async def in_daemon_thread(work: Callable[..., T], *args: Any) -> T:
     return await call.future
 
 
+class Wrapper(Protocol):
+    """A client for asyncio around a blocking one."""
+
+    _client: Any
+
+    async def _call(self, work: Callable[[], T]) -> T:
+        """Make a blocking call in a thread."""
+
+
 def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """A client's method for asyncio that calls that of the client within it, by ``_call`` and a :func:`partial`.
+    """The method of a :class:`Wrapper` that makes the call of that name of its client.
 
     Args:
-        method: The method of the client within, which is the attribute ``_client``.
+        method: The method of the blocking client.
     """
 
     @wraps(method)
-    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+    async def call(self: Wrapper, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = await self._call(partial(getattr(self._client, method.__name__), *args, **kwargs))
         return result
 

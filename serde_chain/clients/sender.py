@@ -18,9 +18,8 @@ from itertools import starmap
 from operator import call
 from typing import Any
 
-from serde_chain.clients.buffer import Buffer
 from serde_chain.clients.driver import RETRY_SECONDS, Driver
-from serde_chain.clients.outgoing import Client, Gate, Ledger, Outgoing
+from serde_chain.clients.outgoing import Buffer, Client, Gate, Ledger, Outgoing
 
 _log = logging.getLogger("serde_chain")
 

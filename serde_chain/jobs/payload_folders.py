@@ -37,6 +37,8 @@ _RUN: Final = re.compile(rb"[^\x00-\x20\"<>\\^`{|}\x7f-\xff]+")
 _ANY_KNOWN_ID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?:/[0-9a-f]{64})?")
 _MOST_PATHS: Final = 1000
 _QUERY: Final = re.compile("[?#]")
+# Segments that do not stay in a path.
+_UNRESOLVED: Final = frozenset({"", ".", ".."})
 # Escapes of ASCII in JSON.
 _ESCAPED: Final = re.compile(rb"\\u00([2-7][0-9a-fA-F])")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -227,34 +229,39 @@ def names_of(reference: str, topics: Collection[str] = ()) -> list[int]:
         >>> [name] == names_of("alerts/1"), [whole] == names_of("s3://bucket/pre/alerts/1")
         (True, True)
     """
-    names = _names_of_path(reference, topics)
-    # Queries and fragments may contain slashes, and the prefix of a store may contain their signs.
-    if topics and (query := _QUERY.search(reference)) and "/" in reference[query.start() :]:
-        names += _names_of_path(reference[: query.start()], topics)
+    if "?" not in reference and "#" not in reference:
+        return _names_of_path(reference, topics)
+    folder, slash, last = reference.rpartition("/")
+    # Neither ids nor topics contain these; the prefix of a store may.
+    names = _names_of_path(f"{folder}{slash}{_without_query(last)}", topics)
+    path = _without_query(reference)
+    # Queries and fragments may contain slashes.
+    if topics and "/" in reference[len(path) :]:
+        names += _names_of_path(path, topics)
     return names
 
 
+def _without_query(reference: str) -> str:
+    return _QUERY.split(reference, maxsplit=1)[0]
+
+
 def _names_of_path(reference: str, topics: Collection[str]) -> list[int]:
+    segments = unquote(reference).split("/")
+    if not _UNRESOLVED.isdisjoint(segments):
+        segments = _resolved(segments)
     names: list[bytes] = []
     hashed = blake2b(digest_size=8)
-    for segment in _segments(reference):
+    for segment in reversed(segments):
         hashed.update(segment.encode(errors="surrogatepass") + b"/")
         if segment in topics and len(names) < _MOST_NAMES - 1:
             names.append(hashed.digest())
     return [int.from_bytes(name, "big", signed=True) for name in (*names, hashed.digest())]
 
 
-def _segments(reference: str) -> list[str]:
-    """The segments of a reference's path, from last to first."""
-    folder, slash, last = reference.rpartition("/")
-    # Neither ids nor topics contain these; the prefix of a store may.
-    if "?" in last or "#" in last:
-        reference = f"{folder}{slash}{_QUERY.split(last, maxsplit=1)[0]}"
-    segments = [segment for segment in unquote(reference).split("/") if segment and segment != "."]
-    if ".." in segments:
-        segments = posixpath.normpath("/".join(segments)).split("/")
-    segments.reverse()
-    return segments
+def _resolved(segments: Iterable[str]) -> list[str]:
+    """The segments of a path as a file system resolves them."""
+    left = [segment for segment in segments if segment and segment != "."]
+    return posixpath.normpath("/".join(left)).split("/") if ".." in left else left
 
 
 def is_plain(reference: str) -> bool:

@@ -108,7 +108,7 @@ def route_options(
         # Settings shared by all topics are included: routes_of refuses them with a reason.
         for option in dict.fromkeys((*OF_WRITERS, *OF_READERS, *PayloadStore.options, *of_stores)):
             # A setting absent from the route falls back to the configuration: neither default nor required.
-            options += (option._replace(name=key, required=False, default=None) for key in _keys(name, option))
+            options += (option.changed(name=key, required=False, default=None) for key in _keys(name, option))
     return tuple(options)
 
 

@@ -83,13 +83,13 @@ def test_a_path_that_is_its_content_already_stays() -> None:
 
 
 class Required(Substitution):
-    options = (ALPHABET._replace(required=True),)
+    options = (ALPHABET.changed(required=True),)
 
 
 class TableStore(MemoryStore):
     """A store with a file of its own."""
 
-    options = (ALPHABET._replace(required=True),)
+    options = (ALPHABET.changed(required=True),)
 
 
 @pytest.mark.parametrize(
