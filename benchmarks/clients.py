@@ -47,7 +47,7 @@ def run(*, quick: bool) -> Iterator[Table]:
         polling, consuming = _consume(common, rounds)
         yield Table("consumer-poll", "Consumer: poll", _UNIT, _rows(polling, _CONSUMED))
         yield Table("consumer-consume", "Consumer: consume(500)", _UNIT, _rows(consuming, _CONSUMED))
-    yield _start(rounds)
+    yield _start(6 * rounds)  # of 60 ms each
 
 
 def _rows(times: Times, records: int) -> list[Row]:
