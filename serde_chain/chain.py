@@ -306,7 +306,8 @@ class _Chain(Stage):
             else:
                 if type(result) is bytes or not self._ending:
                     return result
-                data, start = self.begun(result)
+                begun = self.begun(result)
+                data, start = begun.data, begun.at
         step = self._go_on(data, ctx, start)
         # Most results are bytes: the comparison costs less than a call.
         return finish(step, self._undo) if self._waits and type(step) is not bytes else step
