@@ -52,6 +52,17 @@ def is_path(key: str) -> bool:
     return _KEY.fullmatch(key) is not None and key != _LIBRARY
 
 
+def missing_files(config: Mapping[str, object]) -> dict[str, str]:
+    """The paths in a configuration that lead nowhere, by their keys.
+
+    Example:
+        >>> missing_files({"ssl.ca.location": "/nowhere/ca.pem", "ssl.key.location": "/", "client.id": "a"})
+        {'ssl.ca.location': '/nowhere/ca.pem'}
+    """
+    paths = {key: value for key, value in config.items() if isinstance(value, str) and is_path(key)}
+    return {key: path for key, path in paths.items() if path not in _WORDS and not _exists(Path(path))}
+
+
 def anchored(config: Mapping[str, Any], file: Path) -> dict[str, Any]:
     """A configuration whose relative paths are replaced by absolute ones, which count from its file's folder.
 

@@ -18,6 +18,7 @@ from serde_chain.cli.positions import lines_of
 from serde_chain.clients.client_chains import MAX_BLOCK, ClientChains
 from serde_chain.clients.error_policy import ErrorPolicy
 from serde_chain.config import Config, Resolved
+from serde_chain.config_paths import missing_files
 from serde_chain.errors import ConfigError
 
 # librdkafka reads a configuration key by key, in order: it checks the keys before this one, and never creates a
@@ -222,7 +223,9 @@ def _of_policy(config: Config) -> Iterator[ContextualError]:
 
 
 def _of_client(client: Config) -> Iterator[ContextualError]:
-    """Keys and values that the Kafka client refuses."""
+    """Keys and values that the Kafka client refuses, and files that it will not find."""
+    for key, path in missing_files(client).items():
+        yield ConfigError(f"{key} = {path}: there is no such file", key=key)
     kafka = require("confluent_kafka", "kafka")
     for key, value in client.items():
         if key == MAX_BLOCK.name:

@@ -415,6 +415,13 @@ def test_a_key_of_the_client_is_checked_beside_a_missing_stage() -> None:
 
 
 @pytest.mark.full
+def test_a_file_that_the_client_will_not_find(tmp_path: Path) -> None:
+    (tmp_path / "key.pem").touch()
+    files = {"ssl.ca.location": f"{tmp_path}/ca.pem", "ssl.key.location": f"{tmp_path}/key.pem"}
+    _, errors = mistakes({"security.protocol": "SSL", **files, "https.ca.location": "probe"})
+    assert [error.message for error in errors] == [f"ssl.ca.location = {tmp_path}/ca.pem: there is no such file"]
+
+
 def test_the_store_of_fields_and_their_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     text = '"value.serializers" = "{}"\n"large.fields.paths" = "cutout"\n"large.fields.min.bytes" = {}\n'

@@ -65,12 +65,10 @@ def make_client(kind: Any, config: Config | str | Path, own: dict[str, Any]) -> 
         # Its errors are raised, and keys of another kind of client are expected.
         return kind({"log_level": 0, **settings, **own})
     except Exception as error:  # KafkaException, TypeError or ValueError
-        from pathlib import Path
-
-        from serde_chain.config_paths import is_path
+        from serde_chain.config_paths import missing_files
 
         configuration.checked(config)  # whose error names the nearest key
-        missing = [f"{key} = {path}" for key, path in settings.items() if is_path(key) and not Path(path).exists()]
+        missing = [f"{key} = {path}" for key, path in missing_files(settings).items()]
         hint = f"There is no such file: {', '.join(missing)}" if missing else None
         raise ConfigError(f"the Kafka client refuses its configuration: {error}", hint=hint) from error
 
