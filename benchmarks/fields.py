@@ -104,7 +104,7 @@ def _round(
 
 
 def _timed(call: Callable[[], None]) -> float:
-    gc.collect()  # of an earlier client's boto3, which takes three times as long as to open the next
+    gc.collect()  # an earlier client's boto3: that takes three times as long as opening the next client
     begin = time.perf_counter()
     call()
     return time.perf_counter() - begin

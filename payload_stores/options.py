@@ -47,7 +47,7 @@ CLIENT_PREFIXES: Final = frozenset({
 
 
 class Option(Generic[T]):  # a named tuple takes ten times as long to define, in each process, and a data class longer
-    """One configuration key; it does not change.
+    """One configuration key. Not to be changed, since others share it: :meth:`changed` makes a copy.
 
     Attributes:
         name: Dotted key. A trailing ``*`` matches any suffix, for keys passed on to a library
@@ -92,13 +92,23 @@ class Option(Generic[T]):  # a named tuple takes ten times as long to define, in
         self.doc = doc
 
     def changed(self, **changes: Any) -> Option[Any]:
-        """A copy with some other attributes.
+        """An option with some other attributes.
 
         Example:
             >>> Option("demo.text", text, "none").changed(default="some").read({})
             'some'
         """
-        return Option(**{name: getattr(self, name) for name in self.__slots__} | changes)
+        return Option(**dict(zip(Option.__slots__, self._values(), strict=True)) | changes)
+
+    def _values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in Option.__slots__)
+
+    def __eq__(self, other: object) -> bool:
+        # A class that is pickled by value, as by Spark, brings copies.
+        return self._values() == other._values() if isinstance(other, Option) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     def read(self, config: Mapping[str, object]) -> T:
         """Read the option from a configuration.

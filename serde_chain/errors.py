@@ -47,6 +47,7 @@ from payload_stores.errors import (
     PayloadTooLargeError,
     UntrustedReferenceError,
 )
+from payload_stores.foreign_errors import http_status, is_unreachable, kinds_of
 
 __all__ = [
     "UNKNOWN_SCHEMA",
@@ -302,8 +303,6 @@ def is_about_record(error: BaseException) -> bool:
     Returns:
         False where a connection, a file, memory, a schema registry or another HTTP server is at fault; True otherwise.
     """
-    from payload_stores.foreign_errors import http_status, is_unreachable, kinds_of  # few processes need them
-
     seen: list[Any] = []
     cause: Any = error
     while cause is not None and cause not in seen:

@@ -109,7 +109,7 @@ class Wrapper(Protocol):
         """Make a blocking call in a thread."""
 
 
-def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+def awaited(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Wrapper, P], Coroutine[Any, Any, T]]:
     """The method of a :class:`Wrapper` that makes the call of that name of its client.
 
     Args:

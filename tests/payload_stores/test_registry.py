@@ -1,5 +1,6 @@
 """Opening a store: classes that do not follow the contract of stores."""
 
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -8,7 +9,7 @@ import pytest
 from payload_stores import ConfigError, PayloadStore, open_store
 from payload_stores.memory import MemoryStore
 from payload_stores.middleware import Middleware
-from payload_stores.options import Option, text
+from payload_stores.options import UNDECLARED, Option, text
 from payload_stores.registry import ConfiguredStore
 
 
@@ -119,3 +120,13 @@ def test_keys_of_others_are_not_refused() -> None:
     others = {"client.id": "a", "local.path": "/", "large.message.threshold.bytes": 1, "avro.schema": "int", "x": 1}
     open_store(Shelf, {**others, "shelf.room": "1"}).close()
     open_store(Shelf, {"shelf.of.a.subclass": "1"}, check_keys=False).close()
+
+
+def test_a_store_that_declares_none_of_its_options_keeps_them_as_a_copy() -> None:
+    # Spark's workers get the classes of a program with copies of their attributes.
+    class Copied(MemoryStore):
+        options = (pickle.loads(pickle.dumps(UNDECLARED)),)  # noqa: S301  of this process
+
+    stores = [ConfiguredStore.of({"class": Copied, "shelf.room": room}, {}) for room in "12"]
+    assert [store.made_of()[1] for store in stores] == [{"shelf.room": "1"}, {"shelf.room": "2"}]
+    assert Copied.options[0].changed(doc="other") != UNDECLARED
