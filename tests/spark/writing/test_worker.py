@@ -16,6 +16,7 @@ from serde_chain.spark.chains.plan import ReadPlan
 from serde_chain.spark.writing import worker
 from serde_chain.spark.writing.plan import WritePlan
 from serde_chain.spark.writing.worker import encode_batches
+from serde_chain.stage_calls import Begun
 
 
 @pytest.fixture
@@ -112,7 +113,8 @@ def test_plain_records_are_like_others(
     encode = Encoder.encode
 
     def noted(self: Encoder, record: Any) -> Any:
-        in_full.append(record.value)
+        left = record.value
+        in_full.append((left.data, left.at) if isinstance(left, Begun) else left)
         return encode(self, record)
 
     monkeypatch.setattr(Encoder, "encode", noted)
