@@ -414,7 +414,6 @@ def test_a_key_of_the_client_is_checked_beside_a_missing_stage() -> None:
     assert [error.context.get("key") for error in wrong] == ["value.serializers", "linger.ms"]
 
 
-@pytest.mark.full
 def test_a_file_that_the_client_will_not_find(tmp_path: Path) -> None:
     (tmp_path / "key.pem").touch()
     files = {"ssl.ca.location": f"{tmp_path}/ca.pem", "ssl.key.location": f"{tmp_path}/key.pem"}
@@ -422,6 +421,7 @@ def test_a_file_that_the_client_will_not_find(tmp_path: Path) -> None:
     assert [error.message for error in errors] == [f"ssl.ca.location = {tmp_path}/ca.pem: there is no such file"]
 
 
+@pytest.mark.full
 def test_the_store_of_fields_and_their_mistakes(tmp_path: Path) -> None:
     path = tmp_path / "client.toml"
     text = '"value.serializers" = "{}"\n"large.fields.paths" = "cutout"\n"large.fields.min.bytes" = {}\n'
