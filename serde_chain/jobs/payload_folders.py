@@ -26,6 +26,7 @@ from payload_stores.errors import PayloadAccessDeniedError, PayloadNotFoundError
 from serde_chain.chain import DeserializerChain
 from serde_chain.jobs.reference_plan import ReferencePlan
 from serde_chain.stages.large_message.stores import without_deadline
+from serde_chain.wire.kip1159 import MAX_REFERENCE_BYTES
 
 _ANY_ID: Final = "-"
 _MOST_NAMES: Final = 64
@@ -35,7 +36,8 @@ _RANDOM_ID: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9
 # text, so it is also tried up to the end of each id.
 _RUN: Final = re.compile(rb"[^\x00-\x20\"<>\\^`{|}\x7f-\xff]+")
 _ANY_KNOWN_ID: Final = re.compile(rb"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|[0-9a-f]{64}(?:/[0-9a-f]{64})?")
-_MOST_PATHS: Final = 1000
+# Ends of paths in a value, each of which is hashed from at most as far back as a reference reaches.
+_MOST_ENDS: Final = 4000
 _QUERY: Final = re.compile("[?#]")
 # Segments that do not stay in a path.
 _UNRESOLVED: Final = frozenset({"", ".", ".."})
@@ -285,14 +287,18 @@ def names_in(data: bytes | bytearray | memoryview, topics: AbstractSet[str]) -> 
         >>> names_in(b'{"url": "s3://bucket/alerts/1"}', {"alerts"}) == {*names_of("s3://bucket/alerts/1", {"alerts"})}
         True
     """
-    names: set[int] = set()
     unescaped = _ESCAPED.sub(lambda match: bytes.fromhex(match[1].decode()), bytes(data)).replace(b"\\/", b"/")
     runs = (match[0] for match in _RUN.finditer(unescaped))
     paths = (run for run in runs if not topics.isdisjoint(unquote(run.decode()).split("/")))
-    for path in islice(paths, _MOST_PATHS):
-        for end in (len(path), *(match.end() for match in islice(_ANY_KNOWN_ID.finditer(path), _MOST_NAMES))):
-            names.update(names_of(path[:end].decode(), topics))
-    return names
+    ends = ((path, end) for path in paths for end in _ends_in(path))
+    found = (path[max(end - MAX_REFERENCE_BYTES, 0) : end].decode() for path, end in islice(ends, _MOST_ENDS))
+    return {name for reference in found for name in names_of(reference, topics)}
+
+
+def _ends_in(path: bytes) -> Iterator[int]:
+    yield len(path)
+    for match in _ANY_KNOWN_ID.finditer(path):
+        yield match.end()
 
 
 def stores_of(plan: ReferencePlan, readers: Mapping[str, DeserializerChain]) -> tuple[PayloadStore, ...]:

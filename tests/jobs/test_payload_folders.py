@@ -1,5 +1,7 @@
 """The names by which a sweep knows payloads."""
 
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from payload_stores import open_store
 from serde_chain.codec import Record
 from serde_chain.jobs.finding import ReferenceFinder
-from serde_chain.jobs.payload_folders import folders_of, names_of
+from serde_chain.jobs.payload_folders import folders_of, names_in, names_of
 from serde_chain.jobs.reference_plan import open_readers, plan_reading
 from serde_chain.wire.kip1159 import MARKER, MAX_REFERENCE_BYTES
 
@@ -51,3 +53,18 @@ def test_a_folder_knows_how_its_references_begin(tmp_path: Path) -> None:
     assert folder.root
     assert reference == folder.root + folder.id_of(reference)
     assert not unable
+
+
+def test_all_ids_of_a_run_are_found() -> None:
+    """Lengths of short references are letters in Avro: the references of an array are one run of a URL's characters."""
+    ids = [str(uuid.UUID(int=number)) for number in range(100)]
+    run = b"".join(b"ds3://b/alerts/%s" % each.encode() for each in ids)
+    assert {names_of(f"alerts/{each}")[0] for each in ids} < names_in(run, {"alerts"})
+
+
+@pytest.mark.parametrize("filler", [b"t/", b"../", b"/", b"%2F", b"?/"])
+def test_an_endless_path_is_hashed_no_further_back_than_a_reference_reaches(filler: bytes) -> None:
+    begun = time.process_time()
+    ids = b"/%s" % str(uuid.UUID(int=1)).encode() * 64
+    assert names_of(f"t{ids[:37].decode()}")[0] in names_in(filler * (1_500_000 // len(filler)) + b"/t" + ids, {"t"})
+    assert time.process_time() - begun < 1
