@@ -28,6 +28,8 @@ __all__ = [
 
 # Not urllib's urlsplit, which drops tabs, line ends and leading blanks: readers would disagree about the reference.
 _URL: Final = re.compile(r"([a-z][a-z0-9+.-]*)://([^/?#]*)/([^?#]*)")
+# Logins, and queries, which may be signatures.
+_SECRET: Final = re.compile(r"(?<=//)[^/?#]*@|(?<=[?#]).+", re.DOTALL)
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 # RFC 3986's unreserved characters need no encoding anywhere. A leading dot is kept for temporary files.
 _ID_SEGMENT: Final = re.compile(r"(?!\.)[A-Za-z0-9._~-]{1,200}")
@@ -328,5 +330,7 @@ def parse_prefix(store: PayloadStore, prefix: str, key: str | None = None) -> Lo
         location = parse(store, prefix.rstrip("/") + "/-")
     except UntrustedReferenceError as error:
         key = key or store.TRUSTED.name
-        raise ConfigError(f"{key} has {prefix!r}, which is not a valid reference prefix", key=key) from error
+        shown, reason = _SECRET.sub("********", prefix), error.message.partition(": ")[2]
+        # Without the cause, which has the whole prefix.
+        raise ConfigError(f"{key} has {shown!r}, which is not a valid reference prefix: {reason}", key=key) from None
     return Location(location.scheme, location.host, location.segments[:-1])
