@@ -144,7 +144,10 @@ class LargeFieldsBatch(BatchForm):
                     path = self._stage.own_path(entry.path)
                     if path is None or not (batch.columns is None or batch.columns.has(path)):
                         continue  # left out
-                    field = self._stage.checked(path, cells.content(row, path), entry, ctx)
+                    content = cells.content(row, path)
+                    if content is MISSING and cells.content(row, ()) is None:
+                        break  # JSON's null, which in a record reaches no further stage
+                    field = self._stage.checked(path, content, entry, ctx)
                     if field is not None:
                         fields.append(field)
                 self._stage.check_total(fields)

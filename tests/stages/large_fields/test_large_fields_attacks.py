@@ -182,6 +182,14 @@ def test_unions_of_bytes_text_and_arrays_in_batches(config: dict[str, Any]) -> N
     assert found == [[values[0]], [values[1]], [values[2]], None]
 
 
+def test_a_null_with_a_header_is_none_in_batches_too(config: dict[str, Any]) -> None:
+    data, headers = written(config, {"a": LARGE})
+    assert read(config, b"null", headers) is None
+    with DeserializerChain.from_config(config) as chain:
+        column = chain.to_arrow([b"null", data], [headers, headers], topic="alerts")
+    assert [json.loads(text) for text in column.to_pylist()] == [None, {"a": LARGE}]
+
+
 # Headers
 
 
