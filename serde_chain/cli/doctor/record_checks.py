@@ -15,6 +15,7 @@ from serde_chain.cli.findings import Finding, Level
 from serde_chain.cli.inspect_topic import describe, formats_of
 from serde_chain.cli.output import are, number, position
 from serde_chain.errors import SerializationError
+from serde_chain.handles import PayloadHandle
 from serde_chain.record import KEY, VALUE
 
 _LISTED: Final = re.compile(rb"\d+:([A-Za-z0-9._,-]+)")
@@ -80,8 +81,10 @@ class _Newest:
                 self.listed = dict(message.headers() or ()).get("serde-chain")
             self._moved += _is_moved(describe(message, self._formats))
         self._count += len(messages)
-        read = decoding.read(messages)
-        self._findings += [_finding(message, error) for message, error in read if error is not None]
+        for message, error in decoding.read(messages):
+            error = error or _missing(message.value())  # noqa: PLW2901
+            if error is not None:
+                self._findings.append(_finding(message, error))
 
     def check(self, topic: str) -> Finding:
         """The result: an error if a partition's newest record or each payload is unreadable, otherwise a warning."""
@@ -105,6 +108,20 @@ class _Newest:
             message += ", but not the last one of a partition"
         level = Level.ERROR if is_newest or is_store else Level.WARNING
         return Finding("records", level, message, None, topic, tuple(sorted(self._findings, key=_order)))
+
+
+def _missing(value: object) -> SerializationError | None:
+    """Why the payload of a handle cannot be fetched, by its first bytes; None for other values."""
+    if not isinstance(value, PayloadHandle):
+        return None
+    try:
+        with value.open() as file:
+            file.read(1)
+    except SerializationError as error:
+        if not error.about_record:
+            raise
+        return error
+    return None
 
 
 def _order(finding: Finding) -> tuple[int, int]:

@@ -261,6 +261,22 @@ def test_one_payload_says_nothing_about_the_store(cluster: Make, tmp_path: Path)
 
 
 @pytest.mark.full
+def test_payloads_of_a_chain_that_gives_bytes_are_looked_for(cluster: Make, tmp_path: Path) -> None:
+    chains = {"value.serializers": "bytes, large-message", "value.deserializers": "large-message, bytes"}
+    looked = cluster(**{**chains, "large.message.payload.store.class": "local", "local.path": str(tmp_path)})
+    looked = replace(looked, topic=f"{looked.topic}-large")
+    looked.broker.create_topic(looked.topic)
+    with Producer({**looked.config, "large.message.threshold.bytes": 100}) as producer:
+        for size in (1000, 1, 1000):
+            producer.produce(looked.topic, os.urandom(size))
+    assert records_check(looked.examined())[0] is Level.OK
+    for payload in (tmp_path / looked.topic).iterdir():
+        payload.unlink()
+    message = "2 of the newest 3 records are unreadable: each whose payload is in the store (2)"
+    assert records_check(looked.examined()) == (Level.ERROR, message)
+
+
+@pytest.mark.full
 def test_a_store_that_is_away_is_no_problem_of_records(cluster: Make) -> None:
     looked = cluster(**{"s3.endpoint.url": "http://127.0.0.1:1", "value.serializers": None})
     [found] = [check for check in looked.wrong() if check.name == "records"]
