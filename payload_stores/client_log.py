@@ -17,6 +17,8 @@ _MOST: Final = 100
 _FAILED: Final = r"(?s)FAIL \[.*?\] \[.*?\]: (?:\w+Coordinator: )?(?:\w+://)?(?P<broker>\S+?)(?:/\w+)?: (?P<what>.*)"
 # Of other failures, the text itself has the reason: a login that is refused, a certificate.
 _NO_ANSWER: Final = r"Connect to |Failed to resolve |Connection setup timed out"
+# Of a listener that requires a login or TLS. librdkafka logs it as INFO, as it does for connections that were idle.
+_CLOSED_AT_ONCE: Final = r"FAIL .*: Disconnected: .*\(after \d\d?ms in state UP"
 _AFTER: Final = r" ?\(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)"
 _ADDRESS: Final = r"ipv[46]#\S+"
 
@@ -41,9 +43,21 @@ class _Folded(logging.Filter):
             self._seen.clear()
         self._seen[key] = now
         hint = "; check bootstrap.servers and that the broker runs" if re.match(_NO_ANSWER, text) else ""
+        if text.startswith("Disconnected: "):
+            hint = "; check security.protocol and its login"
         end = "" if text.endswith(("?", ".")) else "."
         record.msg, record.args = f"{failed['broker']}: {text}{hint}{end} The client keeps trying", ()
         return True
+
+
+class _Log(logging.LoggerAdapter[logging.Logger]):
+    """Makes a warning of a connection that the broker closes as soon as it is made."""
+
+    def log(self, level: int, msg: object, *args: object, **more: Any) -> None:
+        """Log a line of librdkafka."""
+        if level == logging.INFO and re.match(_CLOSED_AT_ONCE, str(msg) % args):
+            level = logging.WARNING
+        super().log(level, msg, *args, **more)
 
 
 def plain(text: str) -> str:
@@ -51,7 +65,7 @@ def plain(text: str) -> str:
     return re.sub(_AFTER, "", text)
 
 
-def folded_log(name: str) -> logging.Logger:
+def folded_log(name: str) -> logging.LoggerAdapter[logging.Logger]:
     """A logger for clients, in which each failure of a connection is one line a minute.
 
     Args:
@@ -60,7 +74,7 @@ def folded_log(name: str) -> logging.Logger:
     log = logging.getLogger(name)
     if not any(isinstance(each, _Folded) for each in log.filters):
         log.addFilter(_Folded())
-    return log
+    return _Log(log, {})
 
 
 def with_log(client: Mapping[str, Any]) -> dict[str, Any]:

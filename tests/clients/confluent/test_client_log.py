@@ -12,6 +12,7 @@ from payload_stores.client_log import with_log, without_log
 from payload_stores.kafka.broker import Broker
 from serde_chain import Consumer, Producer, ShareConsumer
 from serde_chain.clients.confluent import dead_letters, share_consumer, transaction_outcome
+from serde_chain.testing.services import KafkaBroker
 from serde_chain.testing.services.ports import free_ports
 
 LINE = (
@@ -84,6 +85,24 @@ def test_only_a_broker_that_does_not_answer_is_looked_for(
     hint = "; check bootstrap.servers and that the broker runs" if is_of_address else ""
     end = "" if problem.endswith("?") else "."
     assert caplog.messages == [f"kafka-a:9092: {problem}{hint}{end} The client keeps trying"]
+
+
+@pytest.mark.parametrize("ms", [0, 61_000])
+@pytest.mark.usefixtures("clock")
+def test_a_connection_that_is_closed_at_once_is_a_warning(ms: int, caplog: pytest.LogCaptureFixture) -> None:
+    what = "Disconnected: connection closed by peer: receive 0 after POLLIN"
+    line = f"[thrd:kafka-a:9093/bootstrap]: kafka-a:9093/bootstrap: {what} (after {ms}ms in state UP)"
+    with_log({})["logger"].log(logging.INFO, "%s [%s] %s", "FAIL", "rdkafka#producer-1", line)
+    told = f"kafka-a:9093: {what}; check security.protocol and its login. The client keeps trying"
+    assert caplog.messages == ([told] if ms == 0 else [])
+
+
+def test_a_client_without_a_login_is_told(broker: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
+    servers = broker.client_config("alice")["bootstrap.servers"]
+    with Producer({"bootstrap.servers": servers, "message.timeout.ms": 1000}) as producer:
+        producer.produce("t", b"")
+        producer.flush(5)
+    assert sum("check security.protocol and its login" in message for message in caplog.messages) == 1
 
 
 def test_other_lines_pass(caplog: pytest.LogCaptureFixture) -> None:
