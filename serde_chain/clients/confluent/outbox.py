@@ -129,6 +129,13 @@ def check_arguments(topic: str, key: object, partition: int, timestamp: int, hea
             raise TypeError(f"the header {header[0]!r} is {type(header[1]).__name__}, and not bytes, str or None")
 
 
+def advise(error: KafkaException, topic: str) -> None:
+    """Add a note with topic and remedy to the client's error, if it is that a record is too large."""
+    if error.args[0].code() == KafkaError.MSG_SIZE_TOO_LARGE:
+        remedy = "let value.serializers end with large-message, or shorten the key"
+        error.add_note(f"The record for the topic {topic} is above message.max.bytes: {remedy}")
+
+
 def produce_of(producer: confluent_kafka.Producer) -> Callable[..., None]:
     """A producer's ``produce``, for calls with positional arguments: keywords cost as much as a small chain.
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Mapping
 from functools import update_wrapper
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import KafkaException
+
 from payload_stores.signals import let_through
 from serde_chain import base
+from serde_chain.clients.confluent.outbox import advise
 from serde_chain.clients.limits import SHORT_KEY
 from serde_chain.clients.outgoing import Outgoing
 from serde_chain.stage_calls import Begun
@@ -59,23 +62,30 @@ def plain_produce(
     ) -> None:
         callback = on_delivery if callback is None else callback
         if not (headers or (last and topic in last and not last[topic].is_gone)):
-            # Positional: keywords would cost as much as the chain of a small record. Five more arguments cost 60 ns.
-            if key is None and type(value) is bytes and len(value) <= max_unchanged:
-                if partition == -1 and callback is None and not timestamp:
-                    return send(topic, value)
-                return send(topic, value, None, partition, callback, None, timestamp)
             try:
-                # As in the full path, the key comes first: the size of the value depends on it.
-                encoded_key = encode_key(key) if has_key and key is not None else key
-                is_short = encoded_key is None or (type(encoded_key) is not Begun and len(encoded_key) <= SHORT_KEY)
-                encoded = encode_value(value) if is_short and value is not None else None
-            except Exception as error:  # noqa: BLE001  raised below, with its place
-                let_through(error)
-            else:
-                if is_short and (encoded is None or type(encoded) is bytes):
-                    return send(topic, encoded, encoded_key, partition, callback, None, timestamp)
-                key = None if encoded_key is None else begun_key(encoded_key)
-                value = value if encoded is None else begun_value(encoded)
+                # Positional: keywords cost as much as the chain of a small record, and five more arguments 60 ns.
+                if key is None and type(value) is bytes and len(value) <= max_unchanged:
+                    has_more = partition != -1 or callback is not None or timestamp
+                    return (
+                        send(topic, value, None, partition, callback, None, timestamp)
+                        if has_more
+                        else send(topic, value)
+                    )
+                try:
+                    # As in the full path, the key comes first: the size of the value depends on it.
+                    encoded_key = encode_key(key) if has_key and key is not None else key
+                    is_short = encoded_key is None or (type(encoded_key) is not Begun and len(encoded_key) <= SHORT_KEY)
+                    encoded = encode_value(value) if is_short and value is not None else None
+                except Exception as error:  # noqa: BLE001  raised below, with its place
+                    let_through(error)
+                else:
+                    if is_short and (encoded is None or type(encoded) is bytes):
+                        return send(topic, encoded, encoded_key, partition, callback, None, timestamp)
+                    key = None if encoded_key is None else begun_key(encoded_key)
+                    value = value if encoded is None else begun_value(encoded)
+            except KafkaException as error:
+                advise(error, topic)
+                raise
         return in_full(topic, value, key, partition, callback, None, timestamp, headers)  # type: ignore[no-any-return]
 
     return update_wrapper(produce, in_full)

@@ -23,7 +23,7 @@ from payload_stores.threads import run_in_daemon_thread
 from serde_chain import base
 from serde_chain.catalogue import SERIALIZE
 from serde_chain.clients.client_chains import ClientChains, warn_of_other_side
-from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, check_arguments, produce_of, purged
+from serde_chain.clients.confluent.outbox import OnDelivery, Outbox, advise, check_arguments, produce_of, purged
 from serde_chain.clients.confluent.plain_produce import plain_produce
 from serde_chain.clients.confluent.transactions import (
     NO_PAYLOADS,
@@ -67,6 +67,7 @@ _CALLBACKS: Final = frozenset({"error_cb", "oauth_cb", "on_delivery", "stats_cb"
 # Longest wait for the client between two checks of the sender.
 _POLL_SECONDS: Final = 0.02
 _PURGE_SECONDS: Final = 5.0
+_PATIENCE_SECONDS: Final = 10.0
 
 _log = logging.getLogger("serde_chain")
 
@@ -281,7 +282,11 @@ class Producer(Generic[ValueT]):
         topic, _, _, _, partition, timestamp, _ = record
         partition = -1 if partition is None else partition
         # Positional: keywords would cost as much as the chain of a small record.
-        self._send(topic, value, key, partition, callback, None, timestamp or 0, headers or None)
+        try:
+            self._send(topic, value, key, partition, callback, None, timestamp or 0, headers or None)
+        except confluent_kafka.KafkaException as error:
+            advise(error, topic)
+            raise
 
     def has_room(self, size: int) -> bool:
         """Whether ``produce`` would accept a record of a size in bytes without waiting for uploads.
@@ -553,7 +558,11 @@ class Producer(Generic[ValueT]):
             fatal = Fatal()
             if not self._is_drained:
                 with fatal:
-                    self.flush()
+                    if count := self.flush(_PATIENCE_SECONDS):
+                        _log.warning(
+                            "closing the producer waits for at most %d records, up to message.timeout.ms", count
+                        )
+                        self.flush()
                 if fatal.error is not None:
                     self._give_up()
         except BaseException:

@@ -12,6 +12,7 @@ from payload_stores.client_log import with_log, without_log
 from payload_stores.kafka.broker import Broker
 from serde_chain import Consumer, Producer, ShareConsumer
 from serde_chain.clients.confluent import dead_letters, share_consumer, transaction_outcome
+from serde_chain.clients.confluent import producer as producer_module
 from serde_chain.testing.services import KafkaBroker
 from serde_chain.testing.services.ports import free_ports
 
@@ -103,6 +104,13 @@ def test_a_client_without_a_login_is_told(broker: KafkaBroker, caplog: pytest.Lo
         producer.produce("t", b"")
         producer.flush(5)
     assert sum("check security.protocol and its login" in message for message in caplog.messages) == 1
+
+
+def test_closing_logs_what_it_waits_for(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(producer_module, "_PATIENCE_SECONDS", 0)
+    with Producer({"bootstrap.servers": "127.0.0.1:1", "log_level": 0, "message.timeout.ms": 100}) as producer:
+        producer.produce("t", b"")
+    assert caplog.messages == ["closing the producer waits for at most 1 records, up to message.timeout.ms"]
 
 
 def test_other_lines_pass(caplog: pytest.LogCaptureFixture) -> None:

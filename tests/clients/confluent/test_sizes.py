@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from payload_stores.memory import MemoryStore
 from serde_chain import ConfigError, Consumer, Producer
+from serde_chain.clients.confluent.outbox import advise
 from serde_chain.clients.limits import largest_value
 from serde_chain.testing.services import KafkaBroker
 from tests.hypothesis_profiles import examples
@@ -106,6 +107,24 @@ def test_what_passes_inline_is_taken_by_the_client(
     finally:
         plain.purge()
         plain.flush(0)
+
+
+@pytest.mark.parametrize("more", [{}, {"timestamp": 1}, {"key": b"k"}, {"headers": [("band", b"g")]}])
+@pytest.mark.parametrize("chain", ["bytes", "bytes, zstd"])
+def test_what_is_too_large_has_a_remedy(chain: str, more: dict[str, Any]) -> None:
+    """The first error of anyone who sends images: librdkafka names neither the topic nor what to do."""
+    config = {"bootstrap.servers": "127.0.0.1:1", "value.serializers": chain, "log_level": 0}
+    with (
+        Producer(config) as producer,
+        pytest.raises(confluent_kafka.KafkaException, match="MSG_SIZE_TOO_LARGE") as caught,
+    ):
+        producer.produce("images", random.Random(1).randbytes(1_000_001), **more)
+    (note,) = caught.value.__notes__
+    assert "topic images" in note
+    assert "large-message" in note
+    other = confluent_kafka.KafkaException(confluent_kafka.KafkaError(confluent_kafka.KafkaError._FAIL))
+    advise(other, "images")
+    assert not hasattr(other, "__notes__")
 
 
 def test_keys_and_headers_count(
