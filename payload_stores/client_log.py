@@ -18,7 +18,7 @@ _FAILED: Final = r"(?s)FAIL \[.*?\] \[.*?\]: (?:\w+Coordinator: )?(?:\w+://)?(?P
 # Of other failures, the text itself has the reason: a login that is refused, a certificate.
 _NO_ANSWER: Final = r"Connect to |Failed to resolve |Connection setup timed out"
 # Of a listener that requires a login or TLS. librdkafka logs it as INFO, as it does for connections that were idle.
-_CLOSED_AT_ONCE: Final = r"FAIL .*: Disconnected: .*\(after \d\d?ms in state UP"
+_CLOSED_AT_ONCE: Final = r"Disconnected: .*\(after \d\d?ms in state UP"
 _AFTER: Final = r" ?\(after \d+ms in state \w+(?:, \d+ identical error\(s\) suppressed)?\)"
 _ADDRESS: Final = r"ipv[46]#\S+"
 
@@ -43,7 +43,7 @@ class _Folded(logging.Filter):
             self._seen.clear()
         self._seen[key] = now
         hint = "; check bootstrap.servers and that the broker runs" if re.match(_NO_ANSWER, text) else ""
-        if text.startswith("Disconnected: "):
+        if re.match(_CLOSED_AT_ONCE, failed["what"]):
             hint = "; check security.protocol and its login"
         end = "" if text.endswith(("?", ".")) else "."
         record.msg, record.args = f"{failed['broker']}: {text}{hint}{end} The client keeps trying", ()
@@ -55,7 +55,7 @@ class _Log(logging.LoggerAdapter[logging.Logger]):
 
     def log(self, level: int, msg: object, *args: object, **more: Any) -> None:
         """Log a line of librdkafka."""
-        if level == logging.INFO and re.match(_CLOSED_AT_ONCE, str(msg) % args):
+        if level == logging.INFO and re.search(_CLOSED_AT_ONCE, str(msg) % args):
             level = logging.WARNING
         super().log(level, msg, *args, **more)
 

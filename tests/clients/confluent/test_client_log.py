@@ -98,6 +98,14 @@ def test_a_connection_that_is_closed_at_once_is_a_warning(ms: int, caplog: pytes
     assert caplog.messages == ([told] if ms == 0 else [])
 
 
+@pytest.mark.usefixtures("clock")
+def test_an_idle_connection_that_is_closed_has_no_advice(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "serde_chain.librdkafka")
+    line = "[thrd:b:9093/1]: b:9093/1: Disconnected: connection closed by peer (after 61000ms in state UP)"
+    with_log({})["logger"].log(logging.INFO, "%s [%s] %s", "FAIL", "rdkafka#producer-1", line)
+    assert caplog.messages == ["b:9093: Disconnected: connection closed by peer. The client keeps trying"]
+
+
 def test_a_client_without_a_login_is_told(broker: KafkaBroker, caplog: pytest.LogCaptureFixture) -> None:
     servers = broker.client_config("alice")["bootstrap.servers"]
     with Producer({"bootstrap.servers": servers, "message.timeout.ms": 1000}) as producer:
