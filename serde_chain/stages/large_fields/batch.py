@@ -132,7 +132,7 @@ class LargeFieldsBatch(BatchForm):
             return
         cells = _cells_of(batch)
         for row in rows:
-            if not batch.column[row].is_valid:  # failed, or a tombstone
+            if cells.is_null(row):  # failed, a tombstone, or JSON's null, which in a record reaches no further stage
                 continue
             ctx = batch.context(row)
             fields: list[Any] = []
@@ -144,10 +144,7 @@ class LargeFieldsBatch(BatchForm):
                     path = self._stage.own_path(entry.path)
                     if path is None or not (batch.columns is None or batch.columns.has(path)):
                         continue  # left out
-                    content = cells.content(row, path)
-                    if content is MISSING and cells.content(row, ()) is None:
-                        break  # JSON's null, which in a record reaches no further stage
-                    field = self._stage.checked(path, content, entry, ctx)
+                    field = self._stage.checked(path, cells.content(row, path), entry, ctx)
                     if field is not None:
                         fields.append(field)
                 self._stage.check_total(fields)
@@ -209,6 +206,11 @@ class _Texts:
         self._parsed: tuple[int, Any] | None = None  # of one row: parsed values are many times as large as their text
         self._contents: dict[int, dict[Path, Any]] = {}
 
+    def is_null(self, row: int) -> bool:
+        """Whether there is no value."""
+        cell = self._column[row]
+        return not cell.is_valid or cell.as_py().strip() == "null"
+
     def content(self, row: int, path: Path) -> Any:
         """The content of a cell; ``MISSING`` if there is none."""
         if self._parsed is None or self._parsed[0] != row:
@@ -240,6 +242,10 @@ class _Cells:
         self._arrow = arrow
         self._arrays: dict[Path, Any] = {(): column}
         self._changes: dict[Path, dict[int, Any]] = {}
+
+    def is_null(self, row: int) -> bool:
+        """Whether there is no value."""
+        return not self._arrays[()][row].is_valid
 
     def content(self, row: int, path: Path) -> Any:
         """The content of a cell; ``MISSING`` if there is none."""

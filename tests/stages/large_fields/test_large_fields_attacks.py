@@ -187,7 +187,10 @@ def test_a_null_with_a_header_is_none_in_batches_too(config: dict[str, Any]) -> 
     assert read(config, b"null", headers) is None
     with DeserializerChain.from_config(config) as chain:
         column = chain.to_arrow([b"null", data], [headers, headers], topic="alerts")
+        malformed = chain.to_arrow([b" null"], [[(HEADER, b"{")]], topic="alerts")
     assert [json.loads(text) for text in column.to_pylist()] == [None, {"a": LARGE}]
+    assert read(config, b" null", [(HEADER, b"{")]) is None
+    assert [json.loads(text) for text in malformed.to_pylist()] == [None]
 
 
 # Headers
